@@ -189,7 +189,7 @@ def train(
             new `gymnasium.Env` or `VectorEnv`. With a function at the top of a module the run can be evaluated and
             resumed from elsewhere: `yamame eval RUN --env module:function`.
         horizon: Maximum number of steps of a trial, `env.horizon` of a recipe; None: that of the recipe, or the time
-            limit of the environment (1,000 steps if it has none) times `attempts`.
+            limit of the environment, its wrappers' included (1,000 steps if it has none), times `attempts`.
         attempts: Number of episodes on one task that make a trial, `env.attempts` of a recipe; None: as many as fit
             into the horizon.
         run_dir: Run directory; None: `runs/RECIPE-TIME`.
@@ -262,7 +262,8 @@ def _own_env_config(
             raise UserError("eval_env_fn is for tasks of functions: pass a function that makes the environment, too")
         env = replace(env, eval_env_fn=eval_env_fn)
         with closing(env.build(env.required_num_envs or 1, seed=0)) as envs:
-            require_same_spaces(env.task_spec(envs), env.eval_config())
+            spec = env.task_spec(envs)
+        require_same_spaces(spec, env.eval_config())
     functions = [env.env_fn, env.eval_env_fn] if isinstance(env, EnvFnConfig) else []
     for function in (function for function in functions if function and not import_name(function)):
         print(

@@ -1,5 +1,6 @@
 """`RunConfig`: the config of a run."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -35,8 +36,13 @@ class EvalConfig:
     """Number of trials of an evaluation during training."""
     final_trials: int = 256
     """Number of trials of the evaluation after training, and of that of random actions before it."""
-    num_envs: int = 64
-    """Number of environments of an evaluation."""
+    num_envs: int = 0
+    """Number of environments of an evaluation; 0: 64, or a single one if the run has a single one."""
+    close_training_envs: bool | None = None
+    """Close the training environments during evaluations and make them again after: for simulators of which only one,
+    or few, can exist at a time. None: if training and evaluations have a single environment each. An evaluation then
+    waits for the end of a trial, if the environment cannot save its state; with several environments, their active
+    trials are lost."""
     choose_policy: bool = False
     """After training, evaluate each policy of the agent (AMAGO: of each gamma) on the training tasks, over `trials`
     trials, and the best one also with the mode in place of samples. The last checkpoint then acts in the way with the
@@ -48,7 +54,7 @@ class EvalConfig:
     def __post_init__(self) -> None:
         check_range(self, "interval_env_steps", ge=0)
         check_range(self, "trials", "final_trials", ge=1, le=MAX_TRIALS)
-        check_range(self, "num_envs", ge=1)
+        check_range(self, "num_envs", ge=0)
         check_range(self, "stop_return")
 
 
@@ -197,6 +203,30 @@ class RunConfig:
     def resolved_env_steps_per_iteration(self) -> int:
         """`env_steps_per_iteration` with 0 resolved."""
         return self.env_steps_per_iteration or self.num_envs * self.env.max_trial_steps
+
+    @property
+    def resolved_eval_num_envs(self) -> int:
+        """`eval.num_envs` with 0 resolved."""
+        return self.eval.num_envs or (1 if self.num_envs == 1 else 64)
+
+    @property
+    def closes_training_envs(self) -> bool:
+        """`eval.close_training_envs` with None resolved."""
+        has_single_env = self.num_envs == self.resolved_eval_num_envs == 1
+        return has_single_env if self.eval.close_training_envs is None else self.eval.close_training_envs
+
+    @property
+    def first_update_env_steps(self) -> int | None:
+        """Environment steps before the first update if no trial ends before the horizon; None: there is none then."""
+        if not self.updates_per_env_step:
+            return None
+        first_trials = 0 if self.offline.is_offline_only else self.num_envs * self.env.max_trial_steps
+        needed = max(first_trials, self.learning_starts + math.ceil(1 / self.updates_per_env_step))
+        iteration, end = (
+            -(-env_steps // self.num_envs) * self.num_envs
+            for env_steps in (self.resolved_env_steps_per_iteration, self.env_steps)
+        )
+        return min(-(-needed // iteration) * iteration, end) if needed <= end else None
 
     def updates_due(self, *, env_steps: int, updates: int) -> int:
         """Return the number of updates to make now, given the numbers of environment steps and updates so far."""

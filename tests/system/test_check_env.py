@@ -157,8 +157,7 @@ def test_the_advice_for_infinite_bounds_works() -> None:
     with pytest.raises(yamame.UserError) as raised:
         yamame.check_env(Unbounded, horizon=9)
     wrapper = str(raised.value).partition("for example with ")[2]
-    env = eval(wrapper, {"gymnasium": gymnasium, "env": Unbounded()})
-    assert yamame.check_env(lambda: env, horizon=9) == []
+    assert yamame.check_env(lambda: eval(wrapper, {"gymnasium": gymnasium, "env": Unbounded()}), horizon=9) == []
 
 
 def test_the_first_of_many_broken_environments_is_named(tmp_path: Path) -> None:

@@ -1,31 +1,49 @@
 """`check_env`: what is wrong or unusual about an environment, before training on it."""
 
 import time
-from collections.abc import Sequence
 from contextlib import closing
+from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from yamame.collect.collector import Collector, RandomPolicy
+from yamame.collect.episode_checks import OwnEnvConfig, are_equal, episode_findings, read_leaves
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
+from yamame.data.actions import ACTION_MASK_KEY, num_choices
 from yamame.data.spaces import describe_space, leaf_name, walk_space
 from yamame.data.trajectory import Trajectory
-from yamame.envs.config import EnvConfig
 from yamame.envs.env_fn import EnvFn, env_config
+from yamame.envs.gymnasium import make_env
+from yamame.envs.vector.serial import call_env_fn
+from yamame.envs.wrapper_chain import wrapper_chain
 from yamame.envs.wrappers.instruction import is_goal_env
 
 LARGE_BOUND = 1e6
 """Bounds of actions that were probably not meant as such."""
 MIN_SECONDS = 3.0
 """Trials that take less time give no speed: starting takes a part of it."""
+_UNUSED_MASKS = (
+    *("legal_actions", "valid_actions", "available_actions", "avail_actions", "legal_moves"),
+    *("get_legal_actions", "get_valid_actions", "get_available_actions", "get_avail_actions", "get_action_mask"),
+    *("action_mask", "action_masks", "valid_action_mask", "legal_action_mask", "legal_actions_mask"),
+)
+"""Names that environments give to their masks, which are not used."""
 
 
 def check_env(
     env: EnvFn | str, *, horizon: int | None = None, attempts: int | None = 1, trials: int = 8, seed: int = 0
 ) -> list[str]:
     """Play trials with random actions, as training would; return what is unusual, one sentence each.
+
+    It finds trials that the seed does not determine, such as those with random numbers of `np.random`; episodes that
+    repeat, seeds that change nothing, and copies that share state; tasks, observations and rewards that never vary;
+    horizons that no trial reaches or that all exceed; masks under a name that is not used; slow environments. It does
+    not find what random actions do not reach within these trials (the first 32 steps, for repeated episodes and shared
+    state), an environment that is the same for every seed although it should vary, a hidden task that repeats behind
+    observations that vary, rewards that are wrong, and what happens in other processes only.
 
     Args:
         env: Function that makes the environment, or its Gymnasium id.
@@ -43,29 +61,39 @@ def check_env(
     played = _play(config, trials, seed)
     seconds = time.perf_counter() - started
     again, other = _play(config, trials, seed), _play(config, trials, seed + 1)
+    is_reproducible = are_equal(played, again)
     num_steps = sum(map(len, played))
     steps_per_second = num_steps / seconds
+    truncated_at = _time_limit(played) if attempts == 1 else None
     ends_early = any(len(trial) < config.max_trial_steps or trial.terminated.any() for trial in played)
     findings = {
         "the same seed and actions give different trials: sample from self.np_random, or runs cannot be repeated": (
-            not _are_equal(played, again)
+            not is_reproducible
         ),
         "all seeds give the same first observation and the same rewards: is the task sampled in reset?": (
-            _are_equal(played, other, first_only=True)
+            are_equal(played, other, first_only=True)
         ),
         f"no reward in {trials} trials of random actions: rewards that are rarer than that are hard to find": (
             not any(trial.reward.any() for trial in played)
         ),
         "the observation never changes": all(map(_is_constant, played)),
         f"no trial of random actions ended before the horizon of {config.max_trial_steps} steps": not ends_early,
+        f"every trial is truncated after {truncated_at} steps: pass horizon={truncated_at}, which sets the discount": (
+            truncated_at is not None and truncated_at < config.max_trial_steps
+        ),
         f"{steps_per_second:,.0f} steps per second: training mostly waits for the environment": (
             steps_per_second < 100 and seconds > MIN_SECONDS
         ),
     }
-    return [*(finding for finding, applies in findings.items() if applies), *_space_findings(config, seed)]
+    return [
+        *(finding for finding, applies in findings.items() if applies),
+        *episode_findings(config, seed, is_reproducible=is_reproducible),
+        *_unused_masks(env, played),
+        *_space_findings(config, seed),
+    ]
 
 
-def _space_findings(config: EnvConfig, seed: int) -> list[str]:
+def _space_findings(config: OwnEnvConfig, seed: int) -> list[str]:
     """Return what is unusual about the spaces."""
     with closing(config.build(config.required_num_envs or 1, seed)) as envs:
         task = config.task_spec(envs)
@@ -85,7 +113,7 @@ def _space_findings(config: EnvConfig, seed: int) -> list[str]:
     return findings
 
 
-def _play(config: EnvConfig, trials: int, seed: int) -> list[Trajectory]:
+def _play(config: OwnEnvConfig, trials: int, seed: int) -> list[Trajectory]:
     """Return the first trials of random actions. Raises `UserError` at the first fault."""
     envs = config.build(config.required_num_envs or 1, seed)
     explorer = Explorer(NoExploration(), envs.action_space, envs.num_envs, np.random.default_rng(0))
@@ -97,21 +125,29 @@ def _play(config: EnvConfig, trials: int, seed: int) -> list[Trajectory]:
     return played[:trials]
 
 
-def _are_equal(ones: Sequence[Trajectory], others: Sequence[Trajectory], *, first_only: bool = False) -> bool:
-    """Return whether trials have the same rewards and the same observations, or the same first observations."""
-
-    def observations(trial: Trajectory) -> list[np.ndarray]:
-        return [leaf[:1] if first_only else leaf for leaf in _leaves(trial)]
-
-    return all(
-        np.array_equal(one.reward, other.reward) and all(map(np.array_equal, observations(one), observations(other)))
-        for one, other in zip(ones, others, strict=True)
-    )
-
-
 def _is_constant(trial: Trajectory) -> bool:
-    return all((leaf == leaf[:1]).all() for leaf in _leaves(trial))
+    return all((leaf == leaf[:1]).all() for leaf in read_leaves(trial))
 
 
-def _leaves(trial: Trajectory) -> list[np.ndarray]:
-    return [trial.read_observation(name, 0, len(trial) + 1) for name in (*trial.observation, *trial.lazy_observation)]
+def _time_limit(trials: list[Trajectory]) -> int | None:
+    """Return the length at which every trial is truncated; None if one terminates or they have several lengths."""
+    lengths = {len(trial) for trial in trials}
+    return lengths.pop() if len(lengths) == 1 and not any(trial.terminated.any() for trial in trials) else None
+
+
+def _unused_masks(env: EnvFn | str, played: list[Trajectory]) -> list[str]:
+    """Return a finding if an environment without action masks has them under another name."""
+    if any(ACTION_MASK_KEY in (*trial.observation, *trial.lazy_observation) for trial in played):
+        return []
+    with closing(make_env(env) if isinstance(env, str) else call_env_fn(env)) as made:
+        if not isinstance(made, gymnasium.Env) or not num_choices(made.action_space):
+            return []
+        info: Any = made.reset(seed=0)[1]
+        names = {*info, *(name for each in wrapper_chain(made) for name in dir(each))}
+        names |= set(made.observation_space) if isinstance(made.observation_space, gymnasium.spaces.Dict) else set()
+    return [
+        f"{name} of the environment is not used: return the mask in info['action_mask'] at every reset and step, or "
+        "from a method action_masks(), or name an entry of info or of the observation by env.action_mask_key"
+        for name in _UNUSED_MASKS
+        if name in names
+    ][:1]

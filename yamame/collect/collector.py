@@ -109,6 +109,11 @@ class Collector:
         """Transitions made by other processes of the run. Exploration counts them, too."""
         self.reset_trials()
 
+    @property
+    def has_active_trials(self) -> bool:
+        """Whether a trial has begun and not ended."""
+        return self._input is not None and bool(self._input.time.any())
+
     def close(self) -> None:
         """Close the environments."""
         self.environments.close()

@@ -1,7 +1,8 @@
 """`Experience`: where the trajectories of a run come from, with the policy and the weights that act there."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,6 +14,7 @@ from yamame.collect.collector import Collector, Policy
 from yamame.collect.faults import RESTARTS
 from yamame.data.trajectory import Trajectory
 from yamame.envs.base import TrialVectorEnv
+from yamame.envs.vector.faults import restart_with_retries
 from yamame.types import State
 
 
@@ -50,6 +52,9 @@ class Experience(ABC):
         """Transitions of this process so far, summed over its environments."""
         self.remote_env_steps = 0
         """Transitions that other processes of the run have made. Exploration is scheduled by the sum."""
+        self.until_trial_end = False
+        """Whether `collect` returns as soon as no trial is active."""
+        self._is_open = True
 
     @abstractmethod
     def load_weights(self, model: nn.Module, *, version: int) -> None:
@@ -82,9 +87,20 @@ class Experience(ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
         """Restore the result of `state_dict`; return whether the active trials continue. If not, new ones start."""
 
+    @property
+    def can_pause(self) -> bool:
+        """Whether `pause` loses no part of a trial, or there are several environments, whose trials end apart."""
+        return True
+
+    def pause(self) -> None:
+        """Close the environments until they are needed again, while others are open of which only one can exist."""
+        if self._is_open:
+            self._is_open = False
+            self.environments.close()
+
     def close(self) -> None:
         """Close the environments."""
-        self.environments.close()
+        self.pause()
 
 
 class LocalExperience(Experience):
@@ -95,14 +111,24 @@ class LocalExperience(Experience):
         policy: Acts in them and in no others: its memory belongs to their trials.
         deterministic: Act with the mode of the policy instead of a sample.
         rng: Random stream of exploration, whose state is saved here.
+        remake: Makes the environments again after a pause, from the number of times that they were made before.
     """
 
     def __init__(
-        self, collector: Collector, policy: TrainedPolicy, *, deterministic: bool, rng: np.random.Generator
+        self,
+        collector: Collector,
+        policy: TrainedPolicy,
+        *,
+        deterministic: bool,
+        rng: np.random.Generator,
+        remake: Callable[[int], TrialVectorEnv],
     ) -> None:
         super().__init__(collector.environments)
         self.collector, self.policy = collector, policy
-        self._deterministic, self._rng = deterministic, rng
+        self._deterministic, self._rng, self._remake = deterministic, rng, remake
+        self._num_pauses = 0
+        self._paused_state: State = {}
+        """State of the collector while its environments are closed."""
 
     @override
     def load_weights(self, model: nn.Module, *, version: int) -> None:
@@ -110,12 +136,15 @@ class LocalExperience(Experience):
 
     @override
     def collect(self, vector_steps: int, should_stop: ShouldStop) -> tuple[list[Trajectory], int]:
+        self._open()
         self.collector.remote_env_steps = self.remote_env_steps
         trajectories: list[Trajectory] = []
         while vector_steps and not should_stop():
             completed = self.collector.step(self.policy, deterministic=self._deterministic)
             trajectories += [trajectory for _, trajectory in completed]
             vector_steps -= 1
+            if self.until_trial_end and not self.collector.has_active_trials:
+                vector_steps = 0
         self.env_steps = self.collector.env_steps
         return trajectories, vector_steps
 
@@ -123,12 +152,42 @@ class LocalExperience(Experience):
     def counts(self) -> dict[str, float]:
         return self.collector.faults.metrics()
 
+    @property
+    @override
+    def can_pause(self) -> bool:
+        if not (self._is_open and self.collector.has_active_trials):
+            return True
+        return self.environments.num_envs > 1 or self.collector.state_dict()["active_trials"] is not None
+
+    @override
+    def pause(self) -> None:
+        """Close the environments until the next `collect`. Their trials continue if they can save their state."""
+        if self._is_open:
+            self._paused_state = self.collector.state_dict()
+            self._num_pauses += 1
+        super().pause()
+
+    def _open(self) -> None:
+        """Make the environments again after a pause."""
+        if self._is_open:
+            return
+        make = partial(self._remake, self._num_pauses)
+        self.environments = self.collector.environments = restart_with_retries(make, "the training environment", [])
+        self._is_open = True
+        self.collector.load_state_dict(self._paused_state)
+
+    @override
+    def close(self) -> None:
+        super().pause()
+
     @override
     def state_dict(self) -> Mapping[str, Any]:
         return {
-            "collector": self.collector.state_dict(),
+            "collector": self.collector.state_dict() if self._is_open else self._paused_state,
             "policy": self.policy.state_dict(),
             "exploration_rng": self._rng.bit_generator.state,
+            "num_pauses": self._num_pauses,
+            "is_paused": not self._is_open,
         }
 
     @override
@@ -137,6 +196,11 @@ class LocalExperience(Experience):
         restored_trials = self.collector.load_state_dict(state["collector"])
         self.policy.load_state_dict(state["policy"])
         self.env_steps = self.collector.env_steps
+        self._num_pauses = state.get("num_pauses", 0)
+        if state.get("is_paused", False):
+            self._paused_state = state["collector"]
+            super().pause()
+            return True
         return restored_trials
 
 

@@ -1,13 +1,15 @@
 """A user's own environments: made by a function, or registered with Gymnasium."""
 
+import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import gymnasium
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TimeLimit
 from typing_extensions import override
 
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
@@ -17,6 +19,7 @@ from yamame.envs.gymnasium import GymnasiumConfig, make_env
 from yamame.envs.pettingzoo import AgentVectorEnv, default_vector_size, is_parallel_env
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
 from yamame.envs.vector.serial import call_env_fn
+from yamame.envs.wrapper_chain import wrapper_chain
 from yamame.envs.wrappers.instruction import make_trials
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.errors import ConfigFieldError, UserError, check_range
@@ -26,6 +29,8 @@ EnvFn = Callable[[], Any]
 
 DEFAULT_TIME_LIMIT = 1_000
 """Maximum number of steps of an episode if neither the environment nor `horizon` sets one."""
+
+_LIMIT_ATTRIBUTES = ("_max_episode_steps", "max_episode_steps", "max_steps", "_max_steps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +124,8 @@ def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -
 
     Args:
         env: Function, or id of a registered environment.
-        horizon: Maximum number of steps of a trial; None: the time limit of the environment times `attempts`. If it has
-            none, `DEFAULT_TIME_LIMIT` is used, which is printed.
+        horizon: Maximum number of steps of a trial; None: the time limit of the environment (`find_time_limit`) times
+            `attempts`. If it has none, `DEFAULT_TIME_LIMIT` is used, which is printed.
         attempts: Episodes of a trial; None: as many as fit into the horizon.
 
     Raises:
@@ -137,7 +142,7 @@ def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -
         vector_size = default_vector_size(made)
     elif isinstance(made, gymnasium.Env | VectorEnv):
         vector_size = made.num_envs if isinstance(made, VectorEnv) else None
-        time_limit = made.spec.max_episode_steps if made.spec else None
+        time_limit = find_time_limit(made)
     else:
         raise UserError(f"expected the function to return a gymnasium.Env or VectorEnv, got {type(made).__name__}")
     made.close()
@@ -155,3 +160,39 @@ def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -
     if isinstance(env, str):
         return GymnasiumConfig(id=env, horizon=horizon, attempts=attempts)
     return EnvFnConfig(env_fn=env, horizon=horizon, attempts=attempts, vector_size=vector_size)
+
+
+def find_time_limit(env: gymnasium.Env[Any, Any] | VectorEnv) -> int | None:
+    """Return the maximum number of steps of an episode; None: unknown.
+
+    It is the smallest limit of the `TimeLimit`s among the wrappers, also of the environments in Gymnasium's vector
+    environments; without one, that of the environment's spec; without both, an attribute of the environment or of a
+    wrapper such as `max_steps`, which is printed.
+    """
+    levels: Sequence[Any] = list(wrapper_chain(env))
+    vector_env = levels[-1]
+    if isinstance(vector_env, SyncVectorEnv):
+        levels = [*levels, *wrapper_chain(vector_env.envs[0])]
+    limits = [level._max_episode_steps for level in levels if isinstance(level, TimeLimit)]
+    if isinstance(vector_env, AsyncVectorEnv) and all(vector_env.call("has_wrapper_attr", "_max_episode_steps")):
+        limits += vector_env.get_attr("_max_episode_steps")
+    if limits:
+        return min(limits)
+    specs = (getattr(level, "spec", None) for level in levels)
+    limit: int | None = next((spec.max_episode_steps for spec in specs if spec and spec.max_episode_steps), None)
+    return _limit_of_attribute(levels) if limit is None else limit
+
+
+def _limit_of_attribute(levels: Sequence[Any]) -> int | None:
+    """Return the first attribute of a name of `_LIMIT_ATTRIBUTES` that is a positive integer, and print it."""
+    for level in levels:
+        for name in _LIMIT_ATTRIBUTES:
+            limit = inspect.getattr_static(level, name, None)
+            if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0:
+                print(
+                    f"episodes end after {limit:,} steps at the latest, the {name} of {type(level).__name__}; "
+                    "horizon= sets another maximum",
+                    file=sys.stderr,
+                )
+                return limit
+    return None

@@ -17,7 +17,7 @@ from yamame.data.observations import integer_bounds
 from yamame.data.spaces import Keys, walk_space
 from yamame.envs.base import EpisodeVectorEnv
 from yamame.envs.vector.faults import ENV_ERRORS
-from yamame.envs.vector.serial import call_env_fn
+from yamame.envs.vector.serial import SerialVectorEnv, call_env_fn
 from yamame.envs.wrappers.instruction import is_goal_env
 from yamame.errors import UserError
 
@@ -36,12 +36,15 @@ def resolve_goal_tolerance(tolerance: float | None, envs: EpisodeVectorEnv, env_
 
     Args:
         tolerance: That of the config.
-        envs: Environments that `env_fn` made. They are closed if this raises.
-        env_fn: Makes one more environment, if they have goals and the config has no tolerance.
+        envs: Environments that `env_fn` made, not yet reset. They are closed if this raises.
+        env_fn: Makes one more environment, if they have goals, the config has no tolerance, and `envs` is not a single
+            environment of this process.
     """
     if tolerance is not None or not is_goal_env(envs.observation_space):
         return tolerance
     try:
+        if isinstance(envs, SerialVectorEnv) and envs.num_envs == 1:  # only one may be able to exist
+            return _tolerance_of(envs.first_env)
         return find_goal_tolerance(env_fn)
     except BaseException:
         envs.close()
@@ -58,6 +61,13 @@ def find_goal_tolerance(env_fn: Callable[[], Any]) -> float | None:
     """
     env = call_env_fn(env_fn)
     try:
+        return _tolerance_of(env)
+    finally:
+        env.close()
+
+
+def _tolerance_of(env: Any) -> float | None:
+    try:
         if not isinstance(env, gymnasium.Env) or not env.has_wrapper_attr("compute_reward"):
             return TOLERANCE
         compute_reward = env.get_wrapper_attr("compute_reward")
@@ -70,8 +80,6 @@ def find_goal_tolerance(env_fn: Callable[[], Any]) -> float | None:
         raise UserError(
             f"the tolerance of goals cannot be found by compute_reward, which raised {error!r}: set env.goal_tolerance"
         ) from error
-    finally:
-        env.close()
 
 
 def rewards_one_goal(envs: EpisodeVectorEnv, env_fn: Callable[[], Any]) -> bool:

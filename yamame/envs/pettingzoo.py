@@ -27,6 +27,7 @@ from yamame.envs.vector.faults import (
     reset_seeds,
     stack_flags,
     stack_rewards,
+    success_entry,
     validate_finite,
     validate_infos,
 )
@@ -194,7 +195,7 @@ class AgentVectorEnv(RenderableVectorEnv):
                     raise InvalidEnvOutputError("shape_mismatch", message)
 
     def _success(self, is_transition: Bool[np.ndarray, "E"]) -> Bool[np.ndarray, "E"] | None:
-        values = [info.get("success") for info in self._infos]
+        values = [success_entry(info) for info in self._infos]
         self._reports_success |= any(value is not None for value in values)
         if not self._reports_success:
             return None

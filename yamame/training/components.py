@@ -25,6 +25,8 @@ from yamame.distributed.ray.experience import RayExperience
 from yamame.distributed.ray.pool import CollectorPool
 from yamame.distributed.sharding import compute_for_rank
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+from yamame.envs.base import TrialVectorEnv
+from yamame.envs.vector.faults import restart_seed
 from yamame.nets.compute import Compute, resolve_compute, use_deterministic_algorithms, use_device
 from yamame.run_config import RunConfig
 from yamame.runs.directory import OFFLINE, replay_dirs
@@ -54,6 +56,7 @@ class TrainingComponents:
             can_update=self.replay.sampler.is_ready,
             needs_checkpoint=store.needs_checkpoint,
             signal=signal,
+            can_pause=self.experience.can_pause,
             trials=trials,
             counts={
                 **self.experience.counts(),
@@ -149,6 +152,7 @@ def build_components(
             algorithm.policy(num_envs=config.num_envs, generator=_torch_generator(acting, compute.device)),
             deterministic=config.deterministic_actions,
             rng=rng,
+            remake=partial(_remake, config, int(environments.generate_state(1)[0])),
         )
     sampler = Sampler(
         store,
@@ -176,6 +180,11 @@ def resolve_run_compute(config: RunConfig, distributed: DistributedContext = SIN
     if not distributed.is_single_process:
         compute = compute_for_rank(compute, distributed.local_rank, distributed.local_world_size)
     return resolve_compute(compute, width=config.algorithm.model_width, updates=config.total_updates)
+
+
+def _remake(config: RunConfig, seed: int, count: int) -> TrialVectorEnv:
+    """Return the training environments anew, of which `count` came before; `seed`: of all that are made so."""
+    return config.env.build(config.num_envs, restart_seed(seed, 0, count))
 
 
 def _pin_memory(batch: Batch, device: torch.device) -> Batch:

@@ -21,6 +21,8 @@ class RankReport:
     """Whether trajectories are deleted that the latest checkpoint needs."""
     signal: str
     """Name of the signal that was received; "": none."""
+    can_pause: bool = True
+    """Whether the environments can be closed without losing a part of a trial."""
     trials: Sequence[TrialSummary] = ()
     """Trials that completed since the last report."""
     counts: Mapping[str, float] = field(default_factory=dict)
@@ -41,6 +43,8 @@ class Decision:
     """Whether all ranks have made the vector steps of this iteration."""
     evaluate: bool
     save: bool
+    until_trial_end: bool = False
+    """Whether the next iteration ends at the end of a trial, since an evaluation is due that closes the environment."""
     signal: str
     """Name of the signal that stops the run; "": it continues."""
     counts: Mapping[str, float] = field(default_factory=dict)
@@ -68,12 +72,17 @@ def decide(
     can_update = all(report.can_update for report in reports)
     updates = config.updates_due(env_steps=env_steps, updates=num_updates) if can_update else 0
     missing = min(config.resolved_env_steps_per_iteration, config.env_steps - env_steps)
+    vector_steps = max(0, -(-missing // config.num_envs))
+    is_due = bool(config.eval.interval_env_steps) and env_steps >= next_eval_step
+    single = config.closes_training_envs and config.num_envs == 1
+    interrupts = single and not all(report.can_pause for report in reports)
     return Decision(
         env_steps=env_steps,
         num_updates=num_updates + updates,
-        vector_steps=max(0, -(-missing // config.num_envs)),
+        vector_steps=vector_steps,
         is_collected=not any(report.vector_steps_left for report in reports),
-        evaluate=bool(config.eval.interval_env_steps) and env_steps >= next_eval_step,
+        evaluate=is_due and not (interrupts and vector_steps),
+        until_trial_end=is_due and interrupts,
         save=must_save or any(report.needs_checkpoint for report in reports),
         signal=next((report.signal for report in reports if report.signal), ""),
         counts=_sum(report.counts for report in reports),

@@ -259,7 +259,7 @@ def _start(config: RunConfig, env: EnvConfig, *, trials: int, seed: int) -> Coll
     """Make and reset the environments of an evaluation; if that fails, try again, as after a fault."""
 
     def start() -> Collector:
-        envs = env.build(env.required_num_envs or min(trials, config.eval.num_envs), seed)
+        envs = env.build(env.required_num_envs or min(trials, config.resolved_eval_num_envs), seed)
         try:
             collector = _collector(envs, config.fault_tolerance)
             collector.start()
@@ -268,7 +268,10 @@ def _start(config: RunConfig, env: EnvConfig, *, trials: int, seed: int) -> Coll
             raise
         return collector
 
-    return restart_with_retries(start, "the environments of an evaluation", [])
+    name = "the environments of an evaluation"
+    if not config.closes_training_envs:
+        name += " (pass eval.close_training_envs=True if they cannot exist beside those of training)"
+    return restart_with_retries(start, name, [])
 
 
 def _metrics(group: str, result: EvalResult) -> dict[str, float]:

@@ -6,8 +6,10 @@ from typing import Any
 
 from torch import nn
 
+from yamame.collect.experience import Experience
 from yamame.distributed.signals import StopSignal
 from yamame.distributed_context import DistributedContext
+from yamame.errors import UserError
 from yamame.run_config import RunConfig
 from yamame.training.evaluate import (
     EVALUATION_SEED,
@@ -22,20 +24,27 @@ from yamame.training.state import TrainState
 class RunEvaluations:
     """Evaluates on the main rank and returns the new state on all ranks, which must make the same calls.
 
+    The training environments are closed first if the config says so.
+
     Args:
         config: Config of the whole run.
         model: The networks that are trained.
+        experience: Training environments of this rank.
         distributed: This process among the learners.
     """
 
-    def __init__(self, config: RunConfig, model: nn.Module, distributed: DistributedContext) -> None:
+    def __init__(
+        self, config: RunConfig, model: nn.Module, experience: Experience, distributed: DistributedContext
+    ) -> None:
         self.config, self.model, self.distributed = config, model, distributed
+        self._experience = experience
 
     def evaluate(
         self, state: TrainState, stop: StopSignal, *, trials: int, seed: int = EVALUATION_SEED
     ) -> EvalReport | None:
         """Evaluate on the tasks of a seed; return None if a signal arrives, and on all but the main rank."""
         report: EvalReport | None = None
+        self._close_training_envs()
         if self.distributed.is_main:
             with stop.interruptible():
                 report = evaluate_model(state.trained_config(self.config), self.model, trials=trials, seed=seed)
@@ -45,6 +54,7 @@ class RunEvaluations:
         """Evaluate uniformly random actions, once per run."""
         if state.random_baseline is not None:
             return state
+        self._close_training_envs()
         if self.distributed.is_main:
             with stop.interruptible():
                 baseline = evaluate_random_policy(self.config, trials=self.config.eval.final_trials)
@@ -69,3 +79,17 @@ class RunEvaluations:
             if report.selection_return > best_return:
                 best, best_return = candidate, report.selection_return
         return self.distributed.broadcast_object(best)
+
+    def _close_training_envs(self) -> None:
+        if self.config.closes_training_envs:
+            self._experience.pause()
+
+
+def check_evaluation_interval(config: RunConfig) -> None:
+    """Raise `UserError` if evaluations that close several training environments would end most of their trials."""
+    interval, trials = config.eval.interval_env_steps, config.num_envs * config.env.max_trial_steps
+    if config.closes_training_envs and config.num_envs > 1 and 0 < interval < 2 * trials:
+        raise UserError(
+            f"eval.interval_env_steps is {interval}, but with eval.close_training_envs each evaluation ends the trials "
+            f"of all {config.num_envs} environments: pass at least {2 * trials}, or 0 to evaluate after training only"
+        )

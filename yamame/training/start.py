@@ -35,6 +35,8 @@ from yamame.runs.durable_files import write_json
 from yamame.runs.shared_policy import is_policy_folder
 from yamame.training.callbacks import Callback
 from yamame.training.evaluate import EVAL_KEYS
+from yamame.training.first_update import describe_first_update, describe_missing_updates, is_first_update_late
+from yamame.training.run_evaluations import check_evaluation_interval
 from yamame.training.run_files import RunMetadata, RunResult, read_config, read_tracking
 from yamame.training.tracking import Tracking
 from yamame.training.trained_run import actual_env_steps, warn_corrupted
@@ -60,6 +62,7 @@ def train_run(
     """
     check_trackers(track)
     config = resolve_parallelism(resolve_offline_length(config))
+    check_evaluation_interval(config)
     _ = config.resolved_context_length, to_json(config)  # raise before anything is created
     if should_launch(config):
         return launch(_train_new, config, create_run_dir(run_dir, metadata.recipe), metadata, quiet, callbacks, track)
@@ -170,6 +173,8 @@ def _train_and_evaluate(trainer: Trainer, *, quiet: bool, track: Sequence[str] |
             print(f"{config.env.task_name}: {trainer.algorithm.compute}", file=sys.stderr)
             if trainer.state.random_baseline is None:
                 print(f"evaluating random actions over {config.eval.final_trials} trials", file=sys.stderr)
+        if distributed.is_main and not trainer.algorithm.num_updates and (is_first_update_late(config) or not quiet):
+            print(describe_first_update(config), file=sys.stderr)
         unit = "simulated env steps" if config.offline.is_offline_only else "env steps"
         may_end_early = config.eval.stop_return is not None
         with ProgressBar(config.env_steps, unit=unit, may_end_early=may_end_early, quiet=quiet) as progress:
@@ -220,6 +225,9 @@ def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: st
         return {**no_evaluation, **counters, "stopped_by": stopped_by}
     result = {**evaluation, **counters, "end_reason": state.end_reason or "all environment steps made"}
     write_json(trainer.directory / RESULT, result)
+    if not updates and trainer.config.updates_per_env_step:
+        trials = trainer.components.statistics.trials
+        print(describe_missing_updates(trainer.config, trials=trials, end_reason=state.end_reason), file=sys.stderr)
     return result
 
 

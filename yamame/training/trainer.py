@@ -47,8 +47,8 @@ class Trainer:
     threads and if its environments can be restored (else there are `resume_warnings`). With `async_collection`, an
     interrupted iteration ends at the interruption.
 
-    Each of several ranks has a shard of the environments, the replay and the batches, and all make the same calls in
-    the same order. The main rank alone writes the run's files (except the replay of each rank), evaluates and logs.
+    Each of several ranks has a shard of environments, replay and batches. All make the same calls in the same order.
+    The main rank alone writes the run's files (except the replay of each rank), evaluates and logs.
 
     Args:
         config: Config of the whole run.
@@ -95,11 +95,10 @@ class Trainer:
         self._background: BackgroundThread | None = None
         if config.async_collection or config.ray.address:
             self._background = BackgroundThread(computes=not config.ray.address, device=self.algorithm.compute.device)
-        self._is_stopping = False
-        self._last_update_seconds = 0.0
+        self._is_stopping, self._last_update_seconds = False, 0.0
         self.logger = MetricLogger(directory) if distributed.is_main else None
         self.checkpoints = RunCheckpoints(directory, config, self.components, distributed, self.logger)
-        self.evaluations = RunEvaluations(config, self.algorithm.model, distributed)
+        self.evaluations = RunEvaluations(config, self.algorithm.model, self.experience, distributed)
         self.resume_warnings: list[str] = []
         """What could not be restored, one sentence each."""
         if checkpoint:
@@ -219,6 +218,7 @@ class Trainer:
         )
         decision = self.distributed.broadcast_object(decided)
         self.experience.remote_env_steps = decision.env_steps - self.experience.env_steps
+        self.experience.until_trial_end = decision.until_trial_end
         return decision
 
     def _update(self, progress: ProgressBar, should_stop: ShouldStop) -> None:

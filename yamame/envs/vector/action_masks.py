@@ -1,16 +1,57 @@
 """Extraction of action masks from observations or infos into one observation leaf."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from jaxtyping import Bool, Int64, Shaped
+from typing_extensions import override
 
 from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, has_allowed_action, num_choices
 from yamame.data.spaces import flatten_space, ordered_parts, stored_shape
 from yamame.envs.vector.faults import InvalidEnvOutputError
+from yamame.envs.wrapper_chain import wrapper_chain
 from yamame.errors import UserError
+
+MASK_METHOD = "action_masks"
+"""Method of an environment or of one of its wrappers that returns the mask, as MaskablePPO of sb3-contrib calls it."""
+
+
+class MaskMethodWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Adds what the method `MASK_METHOD` returns to every info that has no entry `ACTION_MASK_KEY`.
+
+    The method is not called after the end of an episode that terminated, and may fail after one that was truncated.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], method: Callable[[], Any]) -> None:
+        super().__init__(env)
+        self._method = method
+
+    @override
+    def reset(self, **kwargs: Any) -> Any:
+        result = self.env.reset(**kwargs)
+        if isinstance(result, tuple) and len(result) == 2 and _lacks_mask(result[1]):
+            return result[0], {**result[1], ACTION_MASK_KEY: self._method()}
+        return result
+
+    @override
+    def step(self, action: Any) -> Any:
+        result = self.env.step(action)
+        if not (isinstance(result, tuple) and len(result) == 5 and _lacks_mask(result[4])) or result[2]:
+            return result
+        mask = None
+        with suppress(*((Exception,) if result[3] else ())):
+            mask = self._method()
+        return *result[:4], {**result[4], ACTION_MASK_KEY: mask}
+
+
+def _lacks_mask(info: Any) -> bool:
+    return isinstance(info, Mapping) and info.get(ACTION_MASK_KEY) is None
 
 
 class ActionMaskExtractor:
@@ -19,9 +60,10 @@ class ActionMaskExtractor:
     A mask is the observation leaf `key` or, if there is no such leaf, the entry `key` of every info: an array or nested
     sequences with one entry for each choice of each component, zero where it is forbidden. In an info, the mask of a
     Dict action can also be a dict with the same keys; other masks have the entries of its parts in the order that the
-    Dict declares. The result has them in the order of `walk_space`. The first reset decides whether infos have masks.
-    An environment whose episode has ended may allow no action or return no mask: then all actions are allowed, since
-    none is taken.
+    Dict declares. The result has them in the order of `walk_space`. For the default `key`, infos without it get what
+    the method `MASK_METHOD` of the environment or of one of its wrappers returns. The first reset decides whether infos
+    have masks. An environment whose episode has ended may allow no action or return no mask: then all actions are
+    allowed, since none is taken.
 
     Args:
         key: Name of the mask; "": no masks.
@@ -47,10 +89,26 @@ class ActionMaskExtractor:
         self._order_A = _declared_positions(action_space)
         self.in_observation = key in leaves
         """Whether masks are a leaf of the observation."""
+        self._reads_method = key == ACTION_MASK_KEY and not self.in_observation and bool(self._sizes)
         self._first_row = first_row
         self._in_info: bool | None = None
         if self.in_observation:
             self._check_size(int(np.prod(stored_shape(leaves[key]))), f"observation {key!r}")
+
+    def with_method(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        """Return an environment whose infos have the masks that its method returns; itself if it has none."""
+        methods = (getattr(each, MASK_METHOD, None) for each in wrapper_chain(env)) if self._reads_method else ()
+        method = next(filter(callable, methods), None)
+        return env if method is None else MaskMethodWrapper(env, method)
+
+    def vector_method(self, env: VectorEnv) -> Callable[[], Sequence[Any]] | None:
+        """Return the function that returns the mask of every environment of a vector environment, if it has one."""
+        for each in wrapper_chain(env) if self._reads_method else ():
+            if callable(method := getattr(each, MASK_METHOD, None)):
+                return method
+            if isinstance(each, SyncVectorEnv | AsyncVectorEnv) and all(each.call("has_wrapper_attr", MASK_METHOD)):
+                return partial(each.call, MASK_METHOD)
+        return None
 
     def validate(self, infos: Sequence[Mapping[str, Any]]) -> None:
         """Raise `InvalidEnvOutputError` if the mask in an info does not consist of numbers."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from typing_extensions import override
 
-from yamame.data.actions import ACTION_MASK_KEY
+from yamame.data.actions import ACTION_MASK_KEY, action_shape, num_choices, sample_uniform_actions
 from yamame.envs.base import EpisodeVectorEnv
 from yamame.envs.vector.faults import WorkerError
 from yamame.envs.vector.serial import SerialVectorEnv, make_envs
@@ -53,7 +54,7 @@ def make_vector_env(
         UserError: If `env_fn` does not make `gymnasium.Env`s, or makes the same one twice.
         WorkerError: If workers that were asked for cannot start.
     """
-    chosen = autotune_num_workers(env_fn, num_envs) if num_workers is None else num_workers
+    chosen = autotune_num_workers(env_fn, num_envs, action_mask_key) if num_workers is None else num_workers
     if chosen:
         try:
             return SubprocVectorEnv(
@@ -72,7 +73,9 @@ def make_vector_env(
     return SerialVectorEnv(make_envs(env_fn, num_envs), seed, env_fn=env_fn, action_mask_key=action_mask_key)
 
 
-def autotune_num_workers(env_fn: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> int:
+def autotune_num_workers(
+    env_fn: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, action_mask_key: str = ACTION_MASK_KEY
+) -> int:
     """Return the best number of workers for `num_envs` environments, 0 for none, by timing one environment.
 
     Takes milliseconds for fast environments, a quarter of a second or a few steps for others. The global random states
@@ -84,7 +87,7 @@ def autotune_num_workers(env_fn: Callable[[], gymnasium.Env[Any, Any]], num_envs
     random_states = random.getstate(), np.random.get_state()
     try:
         with closing(env_fn()) as env:
-            seconds = measure_step_seconds(env)
+            seconds = measure_step_seconds(env, action_mask_key)
     except Exception:  # the same error is raised, with a proper message, where the environment is used
         return 0
     finally:
@@ -123,23 +126,43 @@ def openmp_spin_seconds() -> float:
     return (int(count) if count.isdecimal() else _DEFAULT_SPIN_COUNT) * _SPIN_SECONDS
 
 
-def measure_step_seconds(env: gymnasium.Env[Any, Any]) -> float:
+def measure_step_seconds(env: gymnasium.Env[Any, Any], action_mask_key: str = ACTION_MASK_KEY) -> float:
     """Return the seconds of one step with random actions: the minimum of several medians, to exclude other load."""
     deadline = time.perf_counter() + _MAX_SECONDS
-    env.action_space.seed(0)
-    env.reset(seed=0)
+    timed = _TimedEnv(env)
+    envs = SerialVectorEnv([timed], 0, action_mask_key=action_mask_key)
+    rng, everywhere = np.random.default_rng(0), np.ones(1, np.bool_)
+    sizes, shape = num_choices(envs.action_space), (1, *action_shape(envs.action_space))
+    observation = envs.reset(everywhere, everywhere)
     medians: list[float] = []
     while len(medians) < _MEASUREMENTS and not (medians and time.perf_counter() > deadline):
-        seconds: list[float] = []
-        while len(seconds) < _STEPS and not (seconds and time.perf_counter() > deadline):
-            action = env.action_space.sample()
-            started = time.perf_counter()
-            _, _, terminated, truncated, _ = env.step(action)
-            seconds.append(time.perf_counter() - started)
-            if terminated or truncated:
-                env.reset()
-        medians.append(statistics.median(seconds))
+        timed.seconds.clear()
+        while len(timed.seconds) < _STEPS and not (timed.seconds and time.perf_counter() > deadline):
+            if sizes:
+                mask = observation.get(ACTION_MASK_KEY)
+                action = sample_uniform_actions(rng.random((1, len(sizes))), sizes, mask).reshape(shape)
+            else:
+                action = rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+            step = envs.step(action)
+            ended = step.terminated | step.truncated
+            observation = envs.reset(everywhere, everywhere) if ended[0] else step.observation
+        medians.append(statistics.median(timed.seconds))
     return min(medians)
+
+
+class _TimedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Measures the seconds of each step."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.seconds: list[float] = []
+
+    @override
+    def step(self, action: Any) -> Any:
+        started = time.perf_counter()
+        result = self.env.step(action)
+        self.seconds.append(time.perf_counter() - started)
+        return result
 
 
 def available_cores() -> int:

@@ -141,6 +141,13 @@ def stack_flags(name: str, flags: Sequence[Any] | np.ndarray) -> Bool[np.ndarray
     return flag.astype(np.bool_, copy=False)
 
 
+def success_entry(info: Mapping[str, Any]) -> Any:
+    """Return the entry of an info that signals success: `success`, else `is_success`; None if it has neither."""
+    success = info.get("success")
+    success = info.get("is_success") if success is None else success
+    return success.item() if isinstance(success, np.ndarray) and success.size == 1 else success
+
+
 def validate_infos(infos: Sequence[Any]) -> None:
     """Raise `InvalidEnvOutputError` if an info is not a mapping."""
     for info in infos:

@@ -65,6 +65,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         self.action_space = policy_action_space(self.env_action_space)
         self._parser = ObservationParser(self.observation_space)
         self._masks = ActionMaskExtractor(action_mask_key, self.observation_space, self.env_action_space)
+        self._mask_method = self._masks.vector_method(env)
         self._info_masks: list[Any] = [None] * self.num_envs
         self._env = env
         # Gymnasium seeds row i with seed + i, which must be a valid seed, too
@@ -117,8 +118,9 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         success_info = info
         if self._mode is AutoresetMode.SAME_STEP and self._ended.any():
             final, final_info = self._insert_final(info), info.get("final_info", {})
-            info_masks = _where_list(self._ended, self._extract_masks(final_info), info_masks)
-            success_info = {**info, "final_success": _bool_entry(final_info, "success")}
+            final_masks = self._masks.from_vector_info(final_info, self.num_envs)
+            info_masks = _where_list(self._ended, final_masks, info_masks)
+            success_info = {**info, "final_success": _success_entry(final_info)}
         reward = np.where(is_transition, reward, np.float32(0.0))
         failed, faults = self._find_failed(final, reward)
         if failed is not None:
@@ -237,7 +239,10 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         return final, _where_list(failed, self._info_masks, info_masks)
 
     def _extract_masks(self, info: Mapping[str, Any]) -> list[Any]:
-        return self._masks.from_vector_info(info, self.num_envs)
+        masks = self._masks.from_vector_info(info, self.num_envs)
+        if self._mask_method is None or any(mask is not None for mask in masks):
+            return masks
+        return list(self._mask_method())
 
     def _flatten(self, observation: Any, rows: Bool[np.ndarray, "E"] | None = None) -> dict[str, np.ndarray]:
         """Return leaves that share no memory with the environment, which may reuse its buffers.
@@ -273,7 +278,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         return leaves
 
     def _success(self, info: Mapping[str, Any], is_transition: Bool[np.ndarray, "E"]) -> Bool[np.ndarray, "E"] | None:
-        success = _bool_entry(info, "success")
+        success = _success_entry(info)
         if "final_success" in info:
             final = info["final_success"]
             success = final if success is None else np.where(self._ended, False if final is None else final, success)
@@ -322,11 +327,14 @@ def _where_list(mask: Bool[np.ndarray, "E"], new: list[Any], old: list[Any]) -> 
     return [new_item if is_new else old_item for is_new, new_item, old_item in zip(mask, new, old, strict=True)]
 
 
-def _bool_entry(info: Mapping[str, Any], key: str) -> Bool[np.ndarray, "E"] | None:
-    """Return an entry of a vector info as bools, False where it is absent; None if no environment has it."""
-    if key not in info:
+def _success_entry(info: Mapping[str, Any]) -> Bool[np.ndarray, "E"] | None:
+    """Return `success` of a vector info, else `is_success`, False where it is absent; None if no environment has it."""
+    key = next((key for key in ("success", "is_success") if info.get(key) is not None), None)
+    if key is None:
         return None
     values = np.asarray(info[key])
     if values.dtype == np.object_:
         values = np.array([0.0 if value is None else value for value in values])
+    if key == "is_success" and values.size == len(values):  # Gymnasium stacks arrays of one number
+        values = values.reshape(-1)
     return (stack_rewards(values, f"info[{key!r}]") > 0) & info.get(f"_{key}", True)

@@ -37,10 +37,11 @@ from yamame.envs.vector.faults import (
     restart_with_retries,
     stack_flags,
     stack_rewards,
+    success_entry,
     validate_finite,
     validate_infos,
 )
-from yamame.errors import UserError
+from yamame.errors import UserError, describe_error
 from yamame.types import Fault
 
 
@@ -56,16 +57,27 @@ def make_envs(env_fn: Callable[[], Any], count: int) -> list[gymnasium.Env[Any, 
     """Return `count` new environments.
 
     Raises:
-        UserError: If `env_fn` returns anything else than a `gymnasium.Env`, or the same one twice.
+        UserError: If `env_fn` returns anything else than a `gymnasium.Env`, or the same one twice; if it fails to make
+            another one beside those that it has made, which are closed then.
     """
     envs: list[gymnasium.Env[Any, Any]] = []
     for _ in range(count):
-        env = call_env_fn(env_fn)
+        try:
+            env = call_env_fn(env_fn)
+        except Exception as error:
+            close_envs(envs)
+            if not envs or isinstance(error, UserError):
+                raise
+            raise InvalidEnvOutputError(
+                "exception",
+                f"env_fn failed to make environment {len(envs)} beside {len(envs)} others ({describe_error(error)}): "
+                "fix it, or pass num_envs=1 if only one environment can exist at a time",
+            ) from error
         if isinstance(env, VectorEnv):
             raise UserError(f"env_fn returns a vector environment: set vector_size to {env.num_envs}")
         validate_env(env)
         envs.append(env)
-    if len({id(env) for env in envs}) < count:
+    if any(len({id(env) for env in made}) < count for made in (envs, [env.unwrapped for env in envs])):
         raise UserError("env_fn returns the same environment twice: make a new one at each call")
     return envs
 
@@ -143,7 +155,7 @@ class SerialVectorEnv(RenderableVectorEnv):
             action_mask_key, self.observation_space, self.env_action_space, first_row=first_row
         )
         self._parser = ObservationParser(self.observation_space)
-        self._envs = list(envs)
+        self._envs = [self._masks.with_method(env) for env in envs]
         self._env_fn = env_fn
         self._seed = seed
         seeds = reset_seeds(np.random.SeedSequence(seed), first_row + self.num_envs)
@@ -193,6 +205,11 @@ class SerialVectorEnv(RenderableVectorEnv):
             return self._to_step(results)
         except InvalidEnvOutputError:
             return self._to_step(self._replace_invalid(results))
+
+    @property
+    def first_env(self) -> gymnasium.Env[Any, Any]:
+        """The first environment."""
+        return self._envs[0]
 
     @property
     @override
@@ -334,7 +351,7 @@ class SerialVectorEnv(RenderableVectorEnv):
         (env,) = make_envs(env_fn, 1)
         self._check_spaces(row, env, self._envs[row])
         self._restarts[row] += 1
-        self._envs[row] = env
+        self._envs[row] = self._masks.with_method(env)
         self._seeds[row] = restart_seed(self._seed, self._first_row + row, self._restarts[row])
         observation, info = self._reset_env(row, new_task=True)
         self._stack([observation], first_row=row)
@@ -349,7 +366,7 @@ class SerialVectorEnv(RenderableVectorEnv):
         return self._masks.add_to(observation, self._masks.from_infos(self._infos), self._step, self._ended)
 
     def _success(self, infos: Sequence[Mapping[str, Any]]) -> Bool[np.ndarray, "E"] | None:
-        values = [info.get("success") for info in infos]
+        values = [success_entry(info) for info in infos]
         reports_success = any(value is not None for value in values)
         if not (reports_success or self._reports_success):
             return None

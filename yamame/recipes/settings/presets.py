@@ -113,6 +113,8 @@ def apply_model(config: RunConfig, name: str | None) -> RunConfig:
 
 MAX_CONTEXT = 256
 """Maximum default context length."""
+NUM_ENVS = (24, 12, 8, 6, 4, 3, 2)
+"""Default numbers of environments: the first at which trials of the whole horizon take at most a quarter of the run."""
 NUM_UPDATES = 12_500
 """Default number of updates of a run, if that is at most one in four environment steps and at least one in 64."""
 
@@ -149,12 +151,14 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     with its mode, if that earns more. docs/log.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
+    max_envs = env_steps // (4 * env.max_trial_steps)
+    num_envs = next((count for count in NUM_ENVS if count <= max_envs), NUM_ENVS[-1])
     updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)
     acting_gamma = min(max(1.0 - 1.0 / env.max_trial_steps, 0.99), 0.999)
     agent = small_agent(acting_gamma=acting_gamma, gammas=(0.9, 0.97), position_embedding="rotary")
     return RunConfig(
         env=env,
-        num_envs=24,
+        num_envs=num_envs,
         env_steps=env_steps,
         context_length=context,
         algorithm=AMAGOConfig(
@@ -178,7 +182,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
         ),
         replay=ReplayConfig(batch_size=2, min_batch_transitions=256, cover_trial_ends=True),
         updates_per_env_step=updates_per_env_step,
-        env_steps_per_iteration=16 * 24,
+        env_steps_per_iteration=min(16 * 24, max(1, env_steps // 8)),
         eval=EvalConfig(interval_env_steps=max(1, env_steps // 20), trials=32, choose_policy=True),
     )
 

@@ -1,0 +1,279 @@
+"""The table "What your environment may do" of docs/custom_environments.md: a test for each row, by its first words.
+
+A new row needs a function below, decorated with `row` and its first words.
+"""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import yamame
+from yamame.envs.env_fn import env_config
+from yamame.recipes.settings.presets import default_config
+from yamame.training.first_update import is_first_update_late
+
+pytestmark = pytest.mark.slow
+
+PAGE = Path(__file__).parents[3] / "docs/custom_environments.md"
+CHECKS: dict[str, Callable[..., None]] = {}
+SMALL = {
+    "horizon": 4,
+    "env_steps": 64,
+    "seed": 0,
+    "size": "tiny",
+    "eval": {"trials": 2, "final_trials": 2, "interval_env_steps": 32, "choose_policy": False},
+}
+
+
+def rows() -> list[str]:
+    """Return the first cell of each row."""
+    _, _, section = PAGE.read_text().partition("\n## What your environment may do\n")
+    lines = section.partition("\n## ")[0].splitlines()
+    return [line.split("|")[1].strip() for line in lines if line.startswith("| ")][1:]
+
+
+def row(first_words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def register(check: Callable[..., None]) -> Callable[..., None]:
+        CHECKS[first_words] = check
+        return check
+
+    return register
+
+
+class Bit(gymnasium.Env):
+    """Name the bit that is shown, three times."""
+
+    observation_space, action_space = spaces.MultiBinary(2), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.show(self.sample(seed)), {}
+
+    def sample(self, seed):
+        return self.np_random.integers(2)
+
+    def show(self, bit):
+        self.bit = int(bit)
+        return np.array([self.bit, self.t % 2], np.int8)
+
+    def step(self, action):
+        self.t += 1
+        reward = float(action == self.bit)
+        return self.show(self.sample(None)), reward, self.t == 3, False, {}
+
+
+def first_words_of(findings: list[str]) -> list[str]:
+    return [" ".join(finding.split()[:4]) for finding in findings]
+
+
+def test_every_row_has_a_test() -> None:
+    assert [next((words for words in CHECKS if row.startswith(words)), row) for row in rows()] == list(CHECKS)
+
+
+@pytest.mark.parametrize("first_words", rows())
+def test_row(
+    first_words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    next(check for words, check in CHECKS.items() if first_words.startswith(words))(capsys)
+
+
+@row("has its time limit in a `TimeLimit` wrapper")
+def _(capsys):
+    limited = gymnasium.wrappers.TimeLimit(Bit(), 20)
+    for make in (lambda: gymnasium.Wrapper(limited), lambda: gymnasium.make("CartPole-v1", max_episode_steps=20)):
+        assert env_config(make, horizon=None, attempts=1).horizon == 20
+    assert capsys.readouterr().err == ""
+
+
+@row("has its time limit in an attribute only")
+def _(capsys):
+    class Limited(Bit):
+        max_steps = 20
+
+    assert env_config(Limited, horizon=None, attempts=1).horizon == 20
+    assert "episodes end after 20 steps at the latest, the max_steps of Limited" in capsys.readouterr().err
+
+
+@row("has no time limit")
+def _(capsys):
+    assert env_config(Bit, horizon=None, attempts=1).horizon == 1_000
+    assert "no time limit: its episodes end after 1,000 steps" in capsys.readouterr().err
+
+
+@row("is truncated by code of its own")
+def _(capsys):
+    class Truncates(Bit):
+        def step(self, action):
+            *parts, over, _, info = super().step(action)
+            return *parts, False, over, info
+
+    (finding,) = yamame.check_env(Truncates, horizon=9)
+    assert "pass horizon=3" in finding
+
+
+@row("returns masks in `info")
+def _(capsys):
+    class Masked(Bit):
+        def step(self, action):
+            assert action == 1
+            return super().step(action)
+
+    class ByMethod(Masked):
+        def action_masks(self):
+            return [False, True]
+
+    class InInfo(Masked):
+        def reset(self, **kwargs):
+            return super().reset(**kwargs)[0], {"action_mask": [0, 1]}
+
+        def step(self, action):
+            return *super().step(action)[:4], {"action_mask": [0, 1]}
+
+    class InObservation(Masked):
+        observation_space = spaces.Dict(bit=Bit.observation_space, action_mask=spaces.MultiBinary(2))
+
+        def show(self, bit):
+            return {"bit": super().show(bit), "action_mask": np.array([0, 1], np.int8)}
+
+    for env in (ByMethod, InInfo, InObservation):
+        assert not any("illegal" in finding for finding in yamame.check_env(env, horizon=9))
+
+
+@row("has masks under another name")
+def _(capsys):
+    class Legal(Bit):
+        def legal_actions(self):
+            return [1]
+
+    (finding,) = yamame.check_env(Legal, horizon=9)
+    assert finding.startswith("legal_actions of the environment is not used: return the mask in info['action_mask']")
+
+
+@row('reports `info["success"]`')
+def _(capsys):
+    class Reports(Bit):
+        def step(self, action):
+            *parts, _ = super().step(action)
+            return *parts, {"is_success": True}
+
+    assert yamame.train(Reports, num_envs=2, **SMALL).result["success_rate"] == 1.0
+
+
+@row("has trials so long")
+def _(capsys):
+    class Endless(Bit):
+        def step(self, action):
+            *parts, _, _, info = super().step(action)
+            return *parts, False, False, info
+
+    long = default_config(env_config(Endless, horizon=1_000, attempts=1), env_steps=20_000)
+    assert long.num_envs == 4 and not is_first_update_late(long)
+    run = yamame.train(Endless, num_envs=24, **{**SMALL, "horizon": 8})
+    lines = [line for line in capsys.readouterr().err.splitlines() if "update" in line]
+    assert "no update is made in 64" in lines[0] and lines[1].startswith("the run made no update")
+    assert run.result["updates"] == 0
+
+
+@row("is deterministic")
+def _(capsys):
+    class Fixed(Bit):
+        def sample(self, seed):
+            return self.t % 2
+
+    assert yamame.check_env(Fixed, horizon=9) == []
+
+
+@row("replays one episode")
+def _(capsys):
+    class Replays(Bit):
+        def sample(self, seed):
+            if self.t == 0:
+                self.rng = np.random.default_rng(0 if seed is None else seed)
+            return self.rng.integers(2)
+
+    assert first_words_of(yamame.check_env(Replays, horizon=9)) == ["all episodes after the"]
+
+
+@row("plays the same sequence")
+def _(capsys):
+    class IgnoresSeeds(Bit):
+        def __init__(self):
+            self.rng = np.random.default_rng(0)
+
+        def sample(self, seed):
+            return self.rng.integers(2)
+
+    assert first_words_of(yamame.check_env(IgnoresSeeds, horizon=9)) == ["every seed gives the"]
+
+
+@row("takes random numbers from `np.random`")
+def _(capsys):
+    class Global(Bit):
+        def sample(self, seed):
+            return np.random.randint(2)
+
+    class Python(Bit):
+        def sample(self, seed):
+            return random.randrange(2)
+
+    for env in (Global, Python):
+        assert first_words_of(yamame.check_env(env, horizon=9)) == ["the same seed and"]
+
+
+@row("shares state with its other copies")
+def _(capsys):
+    class Shares(Bit):
+        last = np.zeros(1, np.int64)
+
+        def show(self, bit):
+            self.last[0] += bit
+            return super().show(self.last[0] % 2)
+
+        def reset(self, **kwargs):
+            self.last[0] = 0
+            return super().reset(**kwargs)
+
+    assert first_words_of(yamame.check_env(Shares, horizon=9)) == ["two copies of the"]
+
+
+@row("is the same object at each call")
+def _(capsys):
+    one = Bit()
+    for make in (lambda: one, lambda: gymnasium.Wrapper(one)):
+        with pytest.raises(yamame.UserError, match="env_fn returns the same environment twice"):
+            yamame.train(make, num_envs=2, env={"num_workers": 0}, **SMALL)
+
+
+def limited_to(licenses: int) -> type[Bit]:
+    class Limited(Bit):
+        num_open = 0
+
+        def __init__(self):
+            if Limited.num_open == licenses:
+                raise OSError("no license is left")
+            Limited.num_open += 1
+
+        def close(self):
+            Limited.num_open -= 1
+
+    return Limited
+
+
+@row("can exist only once")
+def _(capsys):
+    assert yamame.train(limited_to(1), num_envs=1, **SMALL).result["trials"] == 2
+    with pytest.raises(yamame.UserError, match="pass num_envs=1 if only one environment can exist"):
+        yamame.train(limited_to(1), env={"num_workers": 0}, **SMALL)
+
+
+@row("can exist only a few times")
+def _(capsys):
+    few = {**SMALL["eval"], "num_envs": 2, "close_training_envs": True}
+    assert yamame.train(limited_to(2), num_envs=2, **{**SMALL, "eval": few}).result["trials"] == 2

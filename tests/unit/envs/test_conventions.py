@@ -1,0 +1,262 @@
+"""Conventions of other libraries: masks by a method, `is_success`, time limits of wrappers."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers import FilterObservation, TimeAwareObservation, TimeLimit
+
+from yamame.collect.collector import Collector, RandomPolicy
+from yamame.collect.exploration import Explorer, NoExploration
+from yamame.data.actions import ACTION_MASK_KEY
+from yamame.envs.env_fn import EnvFnConfig, env_config, find_time_limit
+from yamame.envs.vector.autotune import measure_step_seconds
+from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
+from yamame.envs.vector.serial import SerialVectorEnv
+
+
+class Masked(gymnasium.Env):
+    """Its actions are checked in every step. Its mask does not exist after the last step."""
+
+    observation_space = spaces.Box(0.0, 1.0, (1,))
+
+    def __init__(self, action_space=None, as_list=False, ends=(True, False)):
+        self.action_space = action_space or spaces.Discrete(3)
+        self.as_list, self.ends = as_list, ends
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def legal(self):
+        """Choices of the first component, then of the second."""
+        return [[True, self.t % 2 == 0, False], [False, True]]
+
+    def action_masks(self):
+        if self.t == 4:
+            raise IndexError("there is no mask after the end")
+        first, second = self.legal()
+        mask = first + second if isinstance(self.action_space, spaces.MultiDiscrete) else first
+        return mask if self.as_list else np.array(mask)
+
+    def step(self, action):
+        for choice, allowed in zip(np.atleast_1d(action), self.legal(), strict=False):
+            assert allowed[choice], f"action {action} is illegal at step {self.t}"
+        self.t += 1
+        over = self.t == 4
+        terminated, truncated = self.ends
+        success = np.array([over and action == 1]) if isinstance(self.action_space, spaces.Discrete) else None
+        return np.zeros(1, np.float32), 1.0, over and terminated, over and truncated, {"is_success": success}
+
+
+class ByWrapper(gymnasium.Wrapper):
+    """The form of sb3-contrib's `ActionMasker`: the environment itself has a method of another name."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.ask = env.unwrapped.action_masks
+
+    def action_masks(self):
+        return self.ask()
+
+
+class HandMade(gymnasium.Env):
+    """A wrapper that is none of Gymnasium's."""
+
+    def __init__(self, env):
+        self.env, self.observation_space, self.action_space = env, env.observation_space, env.action_space
+
+    def reset(self, *, seed=None, options=None):
+        return self.env.reset(seed=seed)
+
+    def step(self, action):
+        return self.env.step(action)
+
+
+MASKED = {
+    "plain": Masked,
+    "below gymnasium's wrappers": lambda: TimeAwareObservation(TimeLimit(Masked(), 10)),
+    "a wrapper's": lambda: ByWrapper(Masked()),
+    "below a hand-made wrapper": lambda: HandMade(TimeLimit(Masked(), 10)),
+    "list": lambda: Masked(as_list=True),
+    "components": lambda: Masked(spaces.MultiDiscrete([3, 2])),
+    "list of components": lambda: Masked(spaces.MultiDiscrete([3, 2]), as_list=True),
+    "truncated": lambda: Masked(ends=(False, True)),
+}
+
+
+def play(env_config, num_envs, trials=12):
+    """Return the first trials of random actions, without any fault."""
+    envs = env_config.build(num_envs, 0)
+    explorer = Explorer(NoExploration(), envs.action_space, num_envs, np.random.default_rng(0))
+    collector = Collector(envs, "", explorer)
+    played = []
+    while len(played) < trials:
+        played += [
+            trial
+            for _, trial in collector.step(
+                RandomPolicy(envs.action_space, np.random.default_rng(1)), deterministic=False
+            )
+        ]
+    collector.close()
+    assert collector.faults.metrics() == {"faults/restarts": 0.0}
+    return played
+
+
+@pytest.mark.parametrize(("name", "num_workers"), [*((name, 0) for name in MASKED), ("list of components", 1)])
+def test_action_masks_of_a_method_are_obeyed(name, num_workers):
+    played = play(EnvFnConfig(env_fn=MASKED[name], horizon=8, num_workers=num_workers), 4)
+    assert all(len(trial) == 4 and ACTION_MASK_KEY in trial.observation for trial in played)
+
+
+def test_masks_in_info_come_before_the_method():
+    class Both(Masked):
+        def reset(self, **kwargs):
+            return super().reset(**kwargs)[0], {"action_mask": np.array([1, 0, 0])}
+
+        def action_masks(self):
+            raise AssertionError("is not called")
+
+        def step(self, action):
+            assert action == 0
+            return *super().step(action)[:4], {"action_mask": np.array([1, 0, 0])}
+
+    assert play(EnvFnConfig(env_fn=Both, horizon=8, num_workers=0), 2)
+
+
+def test_no_masks_where_they_are_switched_off():
+    envs = SerialVectorEnv([Masked()], 0, action_mask_key="")
+    assert set(envs.reset(np.ones(1, np.bool_), np.ones(1, np.bool_))) == {"observation"}
+
+
+def test_speed_is_measured_with_legal_actions():
+    assert measure_step_seconds(Masked()) > 0.0
+    assert measure_step_seconds(Masked(spaces.MultiDiscrete([3, 2]))) > 0.0
+
+
+class ManyMasked(VectorEnv):
+    def __init__(self):
+        self.envs, self.num_envs = [Masked(), Masked()], 2
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+        self.single_observation_space, self.single_action_space = Masked().observation_space, Masked().action_space
+        self.observation_space, self.action_space = (
+            batch_space(space, 2) for space in (self.single_observation_space, self.single_action_space)
+        )
+
+    def reset(self, *, seed=None, options=None):
+        rows = (options or {}).get("reset_mask", [True, True])
+        for env, starts in zip(self.envs, rows, strict=True):
+            if starts:
+                env.reset()
+        return np.zeros((2, 1), np.float32), {}
+
+    def action_masks(self):
+        return np.array([env.action_masks() if env.t < 4 else [True] * 3 for env in self.envs])
+
+    def step(self, actions):
+        results = [env.step(action) for env, action in zip(self.envs, actions, strict=True)]
+        over = np.array([result[2] for result in results])
+        success = np.array([bool(result[4]["is_success"][0]) for result in results])
+        return np.zeros((2, 1), np.float32), np.ones(2), over, np.zeros(2, bool), {"is_success": success}
+
+
+class Lenient(Masked):
+    def action_masks(self):
+        return super().action_masks() if self.t < 4 else np.ones(3, bool)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        ManyMasked,
+        lambda: SyncVectorEnv([Lenient] * 2),
+        lambda: SyncVectorEnv([Lenient] * 2, autoreset_mode=AutoresetMode.SAME_STEP),
+        lambda: AsyncVectorEnv([Lenient] * 2),
+    ],
+    ids=["method", "sync", "same step", "async"],
+)
+def test_vector_environments_with_the_method_and_is_success(make):
+    played = play(EnvFnConfig(env_fn=make, horizon=4, vector_size=2), 2, trials=20)
+    assert all(len(trial) == 4 and trial.success is not None for trial in played)
+    assert all(trial.success[-1] == (trial.action[-1] == 1) for trial in played)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_is_success_counts_as_success(num_workers):
+    class Free(Masked):
+        action_masks = None
+
+        def legal(self):
+            return [[True] * 3]
+
+    played = play(EnvFnConfig(env_fn=Free, horizon=8, num_workers=num_workers), 4, trials=20)
+    success = [bool(trial.success.any()) for trial in played]
+    assert success == [trial.action[-1] == 1 for trial in played]
+    assert True in success and False in success
+
+
+@pytest.mark.parametrize(
+    ("info", "success"),
+    [
+        ({"is_success": 1.0}, True),
+        ({"is_success": np.bool_(True)}, True),
+        ({"is_success": 0}, False),
+        ({"success": False, "is_success": True}, False),
+        ({"success": None, "is_success": True}, True),
+        ({}, None),
+    ],
+)
+def test_success_comes_before_is_success(info, success):
+    class Signals(Masked):
+        def step(self, action):
+            return np.zeros(1, np.float32), 0.0, True, False, info
+
+    envs = make_episode_vector_env(Signals(), 0, action_mask_key="")
+    envs.reset(np.ones(1, np.bool_), np.ones(1, np.bool_))
+    found = envs.step(np.zeros(1, np.int64)).success
+    assert (None if found is None else bool(found[0])) == success
+
+
+class Walk(gymnasium.Env):
+    observation_space, action_space = spaces.Dict(x=spaces.Box(-9.0, 9.0, (1,))), spaces.Discrete(2)
+
+
+class OldLimit(gymnasium.Wrapper):
+    """A wrapper of somebody's own."""
+
+    def __init__(self, env, max_steps):
+        super().__init__(env)
+        self.max_steps = max_steps
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TimeLimit(Walk(), 20),
+        lambda: FilterObservation(TimeLimit(Walk(), 20), ["x"]),
+        lambda: TimeAwareObservation(TimeLimit(Walk(), 20)),
+        lambda: TimeLimit(TimeLimit(Walk(), 20), 30),
+        lambda: TimeLimit(TimeLimit(Walk(), 30), 20),
+        lambda: TimeLimit(gymnasium.make("CartPole-v1"), 20),
+        lambda: gymnasium.make("CartPole-v1", max_episode_steps=20),
+        lambda: HandMade(gymnasium.make("CartPole-v1", max_episode_steps=20)),
+        lambda: SyncVectorEnv([lambda: TimeLimit(Walk(), 20)] * 2),
+        lambda: AsyncVectorEnv([lambda: TimeLimit(Walk(), 20)] * 2),
+    ],
+)
+def test_time_limits_of_wrappers_are_found(make, capsys):
+    config = env_config(make, horizon=None, attempts=1)
+    assert config.horizon == 20
+    assert env_config(make, horizon=None, attempts=3).horizon == 60
+    assert capsys.readouterr().err == ""
+
+
+def test_a_limit_that_is_only_an_attribute_is_printed(capsys):
+    assert find_time_limit(OldLimit(Walk(), 20)) == 20
+    line = "episodes end after 20 steps at the latest, the max_steps of OldLimit; horizon= sets another maximum\n"
+    assert capsys.readouterr().err == line
+    assert find_time_limit(OldLimit(Walk(), None)) is None
+    assert find_time_limit(OldLimit(TimeLimit(Walk(), 7), 20)) == 7

@@ -1,0 +1,13 @@
+"""The environments inside an environment: what its wrappers wrap, Gymnasium's and others."""
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def wrapper_chain(env: Any) -> Iterator[Any]:
+    """Yield an environment, the one that it wraps as `env`, and so on, outermost first."""
+    seen: set[int] = set()
+    while env is not None and id(env) not in seen:
+        seen.add(id(env))
+        yield env
+        env = vars(env).get("env") if hasattr(env, "__dict__") else None

@@ -1,0 +1,77 @@
+"""When the first update of a run comes, and what to change if that is late or never."""
+
+from yamame.run_config import RunConfig
+
+_LATE = 0.5
+"""Fraction of the run after which a first update is late."""
+
+
+def describe_first_update(config: RunConfig) -> str:
+    """Return in one line when the first update comes; "" for a run without updates."""
+    if not config.updates_per_env_step:
+        return ""
+    env_steps = config.first_update_env_steps
+    if env_steps is not None and env_steps <= _LATE * config.env_steps:
+        return f"first update after at most {env_steps:,} of {config.env_steps:,} environment steps"
+    return f"{_when(env_steps, config)}: {_remedy(config)}"
+
+
+def is_first_update_late(config: RunConfig) -> bool:
+    """Return whether a run that is to make updates may make its first one late, or none."""
+    env_steps = config.first_update_env_steps
+    return bool(config.updates_per_env_step) and (env_steps is None or env_steps > _LATE * config.env_steps)
+
+
+def describe_missing_updates(config: RunConfig, *, trials: int, end_reason: str) -> str:
+    """Return in one line why a run has ended without any update.
+
+    Args:
+        config: Config of the run.
+        trials: Number of trials that were completed.
+        end_reason: Why the run ended before all its environment steps; "": it did not.
+    """
+    start = "the run made no update: its policy is as untrained as at the start"
+    if end_reason:
+        return f"{start} ({end_reason})"
+    if trials or config.updates_due(env_steps=config.env_steps, updates=0) < 1:
+        return f"{start}; {_when(config.first_update_env_steps, config)}: {_remedy(config)}"
+    return f"{start}; no trial was completed in {config.env_steps:,} environment steps: {_remedy(config)}"
+
+
+def _when(env_steps: int | None, config: RunConfig) -> str:
+    if not _waits_for_trials(config):
+        condition = ""
+    elif config.num_envs == 1:
+        condition = f"if trials take all {config.env.max_trial_steps:,} steps, "
+    else:
+        condition = f"if trials take all {config.env.max_trial_steps:,} steps in {config.num_envs} environments, "
+    if env_steps is None:
+        return f"{condition}no update is made in {config.env_steps:,} environment steps"
+    return f"{condition}the first update comes after {env_steps:,} of {config.env_steps:,} environment steps"
+
+
+def _remedy(config: RunConfig) -> str:
+    """Return the settings that let updates begin early in the run."""
+    quarter = config.env_steps // 4
+    if not _waits_for_trials(config):
+        interval = round(1 / config.updates_per_env_step)
+        if config.learning_starts + interval <= quarter:
+            return f"pass env_steps_per_iteration={max(1, config.env_steps // 20)}, or more env_steps"
+        starts = f"learning_starts below {config.learning_starts:,}, " if config.learning_starts else ""
+        return f"pass {starts}a larger updates_per_env_step or more env_steps"
+    trial, num_envs, settings = config.env.max_trial_steps, config.num_envs, []
+    if config.env.required_num_envs is None and num_envs > 1:
+        num_envs = max(1, quarter // trial)
+        settings.append(f"num_envs={num_envs}")
+    if num_envs * trial > _LATE * config.env_steps:
+        settings.append(f"env_steps={4 * num_envs * trial}")
+    return f"pass {' and '.join(settings)}, or a smaller horizon if trials are shorter"
+
+
+def _waits_for_trials(config: RunConfig) -> bool:
+    """Return whether the first update comes when the first trials end, rather than by the settings of updates."""
+    trials = config.num_envs * config.env.max_trial_steps
+    others = max(
+        config.learning_starts + 1 / (config.updates_per_env_step or 1.0), config.resolved_env_steps_per_iteration
+    )
+    return not config.offline.is_offline_only and trials >= others
