@@ -28,7 +28,7 @@ from yamame.config.named_code import (
     import_name,
     load_function,
     load_named,
-    require_caller_module,
+    require_importable,
     short,
 )
 from yamame.errors import ConfigFieldError, FieldPathError, UserError
@@ -209,8 +209,7 @@ def _build(described: Mapping[str, Any], annotation: Any, path: str) -> Any:
     except (TypeError, ValueError, ArithmeticError) as error:
         raise FieldPathError(path, f": {error}") from error
     if isinstance(described["type"], str):
-        for module in getattr(config, "imported_modules", ()):
-            require_caller_module(module, path)
+        require_importable(getattr(config, "imported_modules", ()), path)
     return config
 
 

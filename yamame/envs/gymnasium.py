@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 from typing_extensions import override
 
+from yamame.config.named_code import import_function
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
 from yamame.envs.goal_tolerance import resolve_goal_tolerance
@@ -71,6 +72,11 @@ class GymnasiumConfig(SingleEnvConfig):
 def is_env_id(name: str) -> bool:
     """Return whether a name is a Gymnasium id, registered or not: it ends in a version, such as `CartPole-v1`."""
     return name in gymnasium.registry or re.search(r"-v\d+$", name) is not None
+
+
+def find_env(name: str) -> Callable[[], Any] | str:
+    """Return the function that a caller names as `module:function`, imported; a Gymnasium id as it is."""
+    return name if is_env_id(name) else import_function(name)
 
 
 def extra_of(env_id: str) -> str:

@@ -97,7 +97,8 @@ def collect_report(run_dir: Path, result: Mapping[str, Any], baseline: Mapping[s
 
     Other files of the run that are missing or corrupted cost a section at most.
     """
-    metadata = _read_json(run_dir / METADATA)
+    metadata, config = _read_json(run_dir / METADATA), _read_json(run_dir / CONFIG)
+    flags = _flags_of_environment(config.get("env"))
     sections = (
         Section(title="Results", rows=list(_result_rows(result, baseline))),
         Section(title="Origin", rows=list(_origin_rows(metadata, result))),
@@ -112,7 +113,7 @@ def collect_report(run_dir: Path, result: Mapping[str, Any], baseline: Mapping[s
         Section(
             title="Config",
             intro=f"The first two levels; `{CONFIG}` has all fields.",
-            rows=list(_config_rows(_read_json(run_dir / CONFIG))),
+            rows=list(_config_rows(config)),
             is_code=True,
         ),
     )
@@ -120,8 +121,17 @@ def collect_report(run_dir: Path, result: Mapping[str, Any], baseline: Mapping[s
         title=run_dir.resolve().name,
         expected=str(metadata.get("expected") or ""),
         sections=[section for section in sections if section.rows],
-        commands=(f"yamame eval {run_dir} --trials 256", f"yamame resume {run_dir}"),
+        commands=(f"yamame eval {run_dir} --trials 256{flags}", f"yamame resume {run_dir}{flags}"),
     )
+
+
+def _flags_of_environment(env: Any) -> str:
+    """Return the flags that name the code of a user's environment, for a command that makes it."""
+    described = env if isinstance(env, dict) else {}
+    module, colon, _ = str(described.get("id", "")).partition(":")
+    if isinstance(function := described.get("env_fn"), dict):
+        return f" --env {function.get('callable') or 'MODULE:FUNCTION'}"
+    return f" --import {module}" if colon else ""
 
 
 def _result_rows(result: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame import recipes
-from yamame.config.serialization import first_difference
+from yamame.config.serialization import first_difference, from_json, to_json
 from yamame.errors import UserError, describe_error
 from yamame.run_config import RunConfig
 from yamame.runs.directory import CONFIG, RunLockedError, clear_interrupted_start
@@ -88,8 +88,10 @@ def execute(
     """Train or resume the runs that are not finished, one after the other until a signal; report those that fail.
 
     `train` is a function like `train_or_resume`. Raises `UserError`, before any training, if a directory holds a run
-    with another config.
+    with another config, or if what reports on the runs could not read their configs, which name a module of the user's.
     """
+    for run in runs:
+        from_json(RunConfig, to_json(run.config))
     remaining = [run for run in runs if run.status() is not RunStatus.FINISHED]
     for run in runs:
         if run not in remaining:
