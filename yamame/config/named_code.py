@@ -97,7 +97,7 @@ def import_name(value: Any) -> str | None:
     Those of the main script are found under the name of its file.
     """
     module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
-    found = value is _nested_attribute(sys.modules.get(module), name)
+    found = value is not None and value is _nested_attribute(sys.modules.get(module), name)
     return f"{_module_name(module)}:{name}" if found and _module_name(module) not in _MAIN else None
 
 
