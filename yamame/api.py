@@ -1,8 +1,9 @@
 """Python API: `train`, `resume`, `open`; `load` is in `policy.loaded`, which needs no PyTorch."""
 
+import inspect
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from yamame.config.named_code import (
     modules_of,
     without_environments,
 )
-from yamame.config.serialization import apply_overrides
+from yamame.config.serialization import apply_overrides, closest_field, iter_fields
 from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
 from yamame.envs.gymnasium import GymnasiumConfig, find_env, is_env_id
 from yamame.errors import UserError
@@ -236,6 +237,7 @@ def train(
             settings |= {} if attempts == 1 else {"env.attempts": attempts}
         else:
             recipe = own_recipe(_own_env_config(task, eval_env_fn, horizon=horizon, attempts=attempts), preset)
+        _check_names(settings, recipe.make_config(recipe.env))
         config = config_from_overrides(recipe, variants, settings, size=size, model=model)
         metadata = make_metadata(recipe, config)
         directory = Path(run_dir) if run_dir else None
@@ -244,6 +246,16 @@ def train(
         )
         _finish(result)
         return Run(Path(result["run_dir"]), config, result)
+
+
+def _check_names(settings: Mapping[str, Any], config: RunConfig) -> None:
+    """Raise `UserError` for a keyword that is neither a field of the config nor an argument, with the nearest one."""
+    sections = {field.path.partition(".")[0] for field in iter_fields(config)} | {"algorithm"}
+    for name in settings:
+        if name.replace("-", "_").partition(".")[0] not in sections:
+            nearest = closest_field(name, config, *inspect.signature(train).parameters)
+            hint = f"did you mean {nearest!r}?" if nearest else "yamame train RECIPE --help-all lists all fields"
+            raise UserError(f"no field {name!r}: {hint}")
 
 
 def _is_quiet(quiet: bool | None) -> bool:

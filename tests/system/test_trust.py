@@ -139,11 +139,19 @@ def test_a_list_that_the_user_keeps(project: Path, tmp_path: Path, capsys: pytes
     assert returned(capsys, "eval", run, "--trials", "2") == 0.0
     assert returned(capsys, "resume", run, "--env-steps", "36", "--quiet") == 0.0
     assert yamame.open(run).evaluate(trials=2)["return_mean"] == 0.0
+    forget()
+    config = json.loads((Path(run) / "config.json").read_text())
+    plain = json.dumps({**config, "env": {**config["env"], "id": "Beacon-v0"}})
+    (Path(run) / "config.json").write_text(plain)
+    assert yamame.open(run).evaluate(trials=2)["return_mean"] == 0.0, "a trusted module registers the id"
     assert main(["figure", "exploration-schedule", run, "--output", "figure.png"]) == 0
     assert main(["trust", "--json"]) == 0 and json.loads(capsys.readouterr().out.splitlines()[-1]).keys() == {
         "my_tasks"
     }
     assert main(["trust", "--remove", "my_tasks"]) == 0
+    forget()
+    assert "--import MODULE" in refused(capsys, "eval", run)
+    (Path(run) / "config.json").write_text(json.dumps(config))
     assert "add --import my_tasks" in refused(capsys, "eval", run)
     for words, message in (
         (["--remove", "my_tasks"], "is not among"),

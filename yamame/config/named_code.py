@@ -189,6 +189,15 @@ def import_module(module: str) -> ModuleType:
         raise UserError(f"cannot import {module} ({problem}): put its folder on PYTHONPATH or install it") from problem
 
 
+def import_trusted_modules() -> bool:
+    """Import the modules that the user trusts in all commands; return whether any was not imported before."""
+    trusted = read_trusted()
+    new = [name for name in trusted if name not in sys.modules and not require_trusted_place(name, trusted)]
+    for name in new:
+        import_module(name)
+    return bool(new)
+
+
 def short(text: str) -> str:
     """Return the first 80 characters of a text, with an ellipsis if there are more."""
     return text if len(text) <= 80 else f"{text[:77]}..."

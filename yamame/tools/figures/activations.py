@@ -15,7 +15,7 @@ from jaxtyping import Float32
 from yamame.errors import UserError, check_range
 from yamame.nets.introspection import PROBE_POINTS
 from yamame.runs.directory import CHECKPOINTS
-from yamame.tools.plots import color, compact, line_style, new_figure
+from yamame.tools.plots import color, compact, line_style, new_figure, set_whole_ticks
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
 from yamame.tools.trial_recording import record_trial
 from yamame.training.trained_run import load_trained_run
@@ -85,6 +85,7 @@ def _through_training(
             marker="o", markersize=3.5, label=f"layer {layer + 1}",
         )  # fmt: skip
     axes.set_xlabel("gradient updates")
+    set_whole_ticks(axes)
     axes.xaxis.set_major_formatter(compact)
     axes.locator_params(axis="x", nbins=4)
 

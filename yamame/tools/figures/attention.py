@@ -11,7 +11,7 @@ from jaxtyping import Float32, UInt8
 
 from yamame.errors import UserError, check_range
 from yamame.runs.directory import LATEST
-from yamame.tools.plots import COLORS, new_figure, plain
+from yamame.tools.plots import COLORS, new_figure, plain, set_whole_ticks
 from yamame.tools.run_groups import single_run
 from yamame.tools.trial_recording import TrialRecording, record_trial
 from yamame.training.trained_run import load_trained_run
@@ -92,7 +92,7 @@ def _heatmap(axes: "Axes", weight_LHT: Float32[np.ndarray, "L H T"], attended: S
     middles = [layer * heads + (heads - 1) / 2 for layer in range(layers)]
     axes.set_yticks(middles, [f"layer {layer + 1}" for layer in range(layers)])
     axes.set(xlabel="attended step", ylabel=f"{heads} heads of each layer")
-    axes.locator_params(axis="x", integer=True)
+    set_whole_ticks(axes)
     axes.grid(visible=False)
     for time in attended:
         axes.plot(time, layers * heads - 0.4, "^", color=COLORS[1], markersize=6, clip_on=False, zorder=4)

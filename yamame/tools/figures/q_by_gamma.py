@@ -17,7 +17,7 @@ from yamame.algorithms.analysis import SupportsAnalysis
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError, check_range
 from yamame.runs.directory import LATEST
-from yamame.tools.plots import compact, new_figure
+from yamame.tools.plots import compact, new_figure, set_whole_ticks
 from yamame.tools.run_data import iter_trajectories
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
 from yamame.tools.trial_recording import record_trial
@@ -74,6 +74,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
             raise UserError(NO_ANALYSIS.format(run=run))
         x, q_XG, gammas_G = np.arange(len(played)), played.analysis.q_TG, played.analysis.gammas_G
         axes.set(xlabel="step of the trial", title=f"Values along a trial, after {played.updates:,} updates")
+        set_whole_ticks(axes)
         ylabel = "value of the action taken"
     else:
         trajectories = newest_trajectories(run, options.num_trajectories)
@@ -81,6 +82,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         means = [mean_values(run, path, trajectories) for path in checkpoints]
         q_XG, gammas_G = np.stack([values for values, _ in means]), means[0][1]
         axes.set(xlabel="gradient updates", title=f"Values through training, {len(trajectories)} stored trajectories")
+        set_whole_ticks(axes)
         axes.xaxis.set_major_formatter(compact)
         ylabel = "mean value of the stored actions"
     axes.set_ylabel(f"{ylabel}, in units of reward")
