@@ -76,7 +76,9 @@ class Recipe:
     def description(self) -> str:
         """All that `yamame recipes NAME` prints."""
         info = self.info
-        lines = [info.summary, "", f"Command: {info.command}", f"Score: {info.score}", f"Cost: {info.cost}"]
+        extra = self.env.required_extra
+        lines = [info.summary, "", *([f"Install: pip install 'yamame[{extra}]'"] if extra else [])]
+        lines += [f"Command: {info.command}", f"Score: {info.score}", f"Cost: {info.cost}"]
         lines += [
             f"Expected with {flags}: {result}" if flags else f"Expected: {result}"
             for flags, result in info.expected.items()
