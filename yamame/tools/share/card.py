@@ -1,7 +1,7 @@
 """The model card of a policy, generated from its files."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ def _success_label(result: Mapping[str, Any]) -> str:
     return "success rate of any attempt" if len(result["return_per_attempt"]) > 1 else "success rate"
 
 
-def _row(name: str, value: float, interval: tuple[float, float] | None = None) -> str:
+def _row(name: str, value: float, interval: Sequence[float] | None = None) -> str:
     ends = "" if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}"
     return f"| {name} | {value:.4g} | {ends} |"
 
