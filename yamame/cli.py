@@ -98,7 +98,7 @@ def main(args: Sequence[str] | None = None) -> int:
 def _named_modules(options: argparse.Namespace, rest: Sequence[str]) -> list[str | ModuleType]:
     """Return the modules that the command names: by `--import`, `--env module:name` or `--env.id module:Name-v0`."""
     named = [getattr(options, "env", None) or ""]
-    named += [word for flag, words in group_by_flag(rest) for word in words if flag == "--env.id"]
+    named += [word for flag, words in group_by_flag(rest) for word in words if flag in ("--env", "--env.id")]
     searched = [spec.partition("=") for spec in getattr(options, "search", [])]
     named += [name for field, _, values in searched if field.lstrip("-") == "env.id" for name in values.split(",")]
     return [*getattr(options, "modules", []), *modules_of(*named)]

@@ -236,6 +236,49 @@ def test_the_place_of_a_function_is_found_in_python(project: Path, capsys: pytes
             yamame.resume(directory, **arguments)
 
 
+def test_the_viewer_plays_in_the_environment_that_its_command_names(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the server that `yamame view` starts, in a process of its own."""
+    pytest.importorskip("starlette")
+    httpx = pytest.importorskip("httpx")
+    a_run("id")
+    sys.path.remove(str(project))
+    package = str(Path(yamame.__file__).parents[1])
+    for flags, expected in (
+        ([], "restart yamame view --import my_tasks"),
+        (["--env", "my_tasks:Seven"], 21.0),
+    ):
+        command = [sys.executable, "-m", "yamame", "view", ".", "--no-browser", *flags]
+        env = {**os.environ, "PYTHONPATH": package}
+        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            address = server.stdout.readline().split()[2].rstrip("/")
+            with httpx.Client(base_url=address, timeout=120.0, trust_env=False) as client:
+                (listed,) = client.get("/api/runs").json()["runs"]
+                run = f"/api/rollouts/{listed['id']}"
+                choices, recorded = client.get(run).json(), client.get(f"{run}/recording?seed=1").json()
+            server.terminate()
+        if isinstance(expected, str):
+            assert expected in choices["error"] and expected in recorded["error"]
+        else:
+            assert sum(recorded["reward"]) == expected
+            assert recorded["task"] == choices["task"] == "Seven"
+
+
+def test_a_figure_of_a_trial_plays_in_the_environment_that_is_passed(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = str(a_run("id"))
+    for name in ("attention", "activations", "q-by-gamma"):
+        forget()
+        output = f"{name}.png"
+        assert main(["figure", name, run, "--output", output, "--env", "my_tasks:Seven"]) == 0 and Path(output).exists()
+    assert "observation space" in refused(
+        capsys, "figure", "attention", run, "--output", "a.png", "--env", "CartPole-v1"
+    )
+
+
 def test_a_run_says_how_to_resume_it(project: Path) -> None:
     """In a process of its own: a signal ends it."""
     script = (

@@ -60,7 +60,7 @@ def new_figure(
 
 def set_whole_ticks(axes: "Axes") -> None:
     """Put ticks at whole numbers of the horizontal axis, on which things are counted."""
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
 
 
 def save(figure: "Figure", path: Path) -> None:

@@ -17,6 +17,7 @@ from yamame.algorithms.analysis import SupportsAnalysis
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError, check_range
 from yamame.runs.directory import LATEST
+from yamame.tools.options import config_with_env
 from yamame.tools.plots import compact, new_figure, set_whole_ticks
 from yamame.tools.run_data import iter_trajectories
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
@@ -43,6 +44,8 @@ class Options:
     """latest, best, or a path, for `trial`."""
     seed: int | None = None
     """Seed of the trial; None: that of evaluations."""
+    env: str = ""
+    """Environment of the trial: your module:function, or a Gymnasium id; empty: that of the run."""
     instruction: str = ""
     """Instruction of the trial; empty: sampled by the task."""
 
@@ -64,7 +67,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     figure, (axes,) = new_figure(width=8.2)
     if options.x_axis == "trial" or len(checkpoints) < 2:
         played = record_trial(
-            load_trained_run(run, options.checkpoint),
+            load_trained_run(run, options.checkpoint, config_with_env(run, options.env or None)),
             seed=options.seed,
             instruction=options.instruction,
             frames=False,

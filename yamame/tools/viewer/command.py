@@ -36,7 +36,7 @@ def register(subparsers: Any) -> None:
     add_address_flags(view, port=0, port_help="port (default 0: any free port)")
     view.add_argument("--read-only", action="store_true", help="write no notes and tags either")
     view.add_argument("--no-browser", action="store_true", help="print the URL only")
-    add_flags(view, "--import")
+    add_flags(view, "--env", "--import")
 
 
 def _view(options: argparse.Namespace, rest: list[str]) -> int:
@@ -53,6 +53,7 @@ def _view(options: argparse.Namespace, rest: list[str]) -> int:
             open_browser=not options.no_browser,
             require_token=options.token,
             read_only=options.read_only,
+            env=options.env,
         )
     return 0
 
