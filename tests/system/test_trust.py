@@ -236,6 +236,25 @@ def test_the_place_of_a_function_is_found_in_python(project: Path, capsys: pytes
             yamame.resume(directory, **arguments)
 
 
+def test_an_environment_that_is_passed_has_the_attempts_of_the_task() -> None:
+    room = yamame.open("zoo:dark-key-to-door", env_fn=DarkRoom)
+    assert room.config.env.attempts is None and room.config.env.max_trial_steps == 100  # type: ignore[attr-defined]
+    assert len(room.evaluate(trials=8)["return_per_attempt"]) >= 4
+    corridor = yamame.open("zoo:passive-tmaze", env_fn=Corridor)
+    assert corridor.config.env.attempts == 1  # type: ignore[attr-defined]
+    assert corridor.evaluate(trials=8)["return_mean"] == 1.0
+
+
+class DarkRoom(gymnasium.Wrapper):  # type: ignore[type-arg]
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("yamame/DarkKeyToDoor-v0", size=5, attempt_length=25))
+
+
+class Corridor(gymnasium.Wrapper):  # type: ignore[type-arg]
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("yamame/PassiveTMaze-v0", horizon=30))
+
+
 def test_the_viewer_plays_in_the_environment_that_its_command_names(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

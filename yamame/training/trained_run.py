@@ -139,7 +139,7 @@ def with_env(
         env = config.env.env_fn
     env = find_env(env) if isinstance(env, str) else env
     made = env_config(env, horizon=config.env.max_trial_steps, attempts=getattr(config.env, "attempts", 1))
-    own = {"env_fn", "eval_env_fn", "id", "vector_size"}
+    own = {"env_fn", "eval_env_fn", "id", "vector_size", "horizon", "attempts"}
     settings = {field.name for field in fields(made)} & {field.name for field in fields(config.env)} - own
     made = replace(made, **{name: getattr(config.env, name) for name in settings})
     if keeps_test_tasks and eval_env_fn is None:
