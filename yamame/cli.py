@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from yamame.config.flags import group_by_flag, parse_flags
 from yamame.config.named_code import caller_modules, modules_of
 from yamame.config.serialization import parse_int
+from yamame.config.trusted_modules import search_trusted_places
 from yamame.errors import RunFailedError, UserError
 from yamame.runs.locate import locate_run
 from yamame.tools.data import register as register_data
@@ -76,6 +77,7 @@ def main(args: Sequence[str] | None = None) -> int:
         options, rest = parser.parse_known_args(words)
         modules = _named_modules(options, rest)
         if modules or getattr(options, "modules_to_trust", []):
+            search_trusted_places(modules)
             _search_working_directory()
         with caller_modules(modules):
             return options.command(options, rest)

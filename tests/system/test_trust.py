@@ -172,21 +172,26 @@ def test_trust_is_in_a_place_and_not_in_a_name(
     shutil.copytree(run, theirs / "run")
     shutil.copy("my_tasks.py", theirs)
     shutil.copy("my_tasks.py", theirs / "run")
-    sys.path.remove(str(project))
+    clean = [path for path in sys.path if path != str(project)]
     for folder in (theirs, theirs / "run"):
         forget()
-        monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(project)])
+        monkeypatch.setattr(sys, "path", list(clean))
         os.chdir(folder)
         (project / "imports").unlink()
         assert main(["eval", str(theirs / "run"), "--trials", "2"]) == 0
         assert (project / "imports").exists() and not (folder / "imports").exists()
+        forget()
+        monkeypatch.setattr(sys, "path", list(clean))
+        assert main(["eval", str(theirs / "run"), "--trials", "2", "--env", "my_tasks:Beacon"]) == 0
+        assert not (folder / "imports").exists(), "one that the command names is searched in its place, too"
+    monkeypatch.setattr(sys, "path", list(clean))
     with monkeypatch.context() as patch:  # theirs is found first
         forget()
         patch.syspath_prepend(theirs)
         assert "but yamame trust named" in refused(capsys, "eval", str(theirs / "run"))
         assert not (theirs / "imports").exists()
     (project / "my_tasks.py").unlink()
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(project)])
+    monkeypatch.setattr(sys, "path", list(clean))
     assert "cannot be found" in refused(capsys, "eval", str(theirs / "run"))
 
 
@@ -234,6 +239,20 @@ def test_the_place_of_a_function_is_found_in_python(project: Path, capsys: pytes
     for arguments in ({"env_fn": "my_tasks:Beacon-v0"}, {"env_fn": "CartPole-v1"}):
         with pytest.raises(yamame.UserError):
             yamame.resume(directory, **arguments)
+
+
+def test_train_imports_the_modules_that_it_is_given(project: Path) -> None:
+    """They register an id without their name, for a run that starts with the weights of another one."""
+    run = a_run("id")
+    forget()
+    sys.path.append(str(project))
+    with pytest.raises(yamame.UserError, match="modules="):
+        yamame.train("Seven-v0", env_steps=24, **TINY_RUN)
+    warm = yamame.train("Seven-v0", env_steps=24, init_from=run, modules=["my_tasks"], **TINY_RUN)
+    assert warm.result is not None and warm.result["return_mean"] == 21.0
+    forget()
+    again = yamame.open(warm.directory, modules=["my_tasks"])
+    assert again.evaluate(trials=2)["return_mean"] == 21.0
 
 
 def test_an_environment_that_is_passed_has_the_attempts_of_the_task() -> None:

@@ -8,8 +8,9 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from yamame.errors import UserError
 
@@ -66,6 +67,14 @@ def require_trusted_place(module: str, trusted: Mapping[str, str]) -> str | None
         return None
     where = f"is {found}" if found else "cannot be found"
     return f"module {module} {where}, but yamame trust named {place}: run yamame trust {module} again where it is"
+
+
+def search_trusted_places(modules: Sequence[str | ModuleType]) -> None:
+    """Append the folders of those modules that the user trusts to the path of modules, if no import finds them yet."""
+    trusted = read_trusted()
+    for module in modules:
+        if isinstance(module, str) and module in trusted:
+            require_trusted_place(module, trusted)
 
 
 def import_folder(place: Path) -> Path:
