@@ -1,8 +1,9 @@
 """Python API: `train`, `resume`, `open`; `load` is in `policy.loaded`, which needs no PyTorch."""
 
+import inspect
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,17 +13,21 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from yamame.config.named_code import caller_modules, describe_function, import_name
-from yamame.config.serialization import apply_overrides
+from yamame.config.named_code import (
+    caller_modules,
+    describe_function,
+    import_name,
+    modules_of,
+    without_environments,
+)
+from yamame.config.serialization import apply_overrides, closest_field, iter_fields
 from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
-from yamame.envs.gymnasium import GymnasiumConfig, is_env_id
+from yamame.envs.gymnasium import GymnasiumConfig, find_env, is_env_id
 from yamame.errors import UserError
 from yamame.metrics.registry import read_metrics
 from yamame.policy.loaded import LoadedPolicy
 from yamame.policy.manifest import UNSPECIFIED, NumEnvs, PolicyManifest
-from yamame.recipes import SMALL, check_preset, config_from_overrides, load_recipe, make_metadata, recipe_names
-from yamame.recipes.settings.paper import paper_config
-from yamame.recipes.settings.presets import apply_presets, default_config
+from yamame.recipes import SMALL, check_preset, config_from_overrides, load_recipe, make_metadata, own_recipe
 from yamame.run_config import RunConfig
 from yamame.runs.checkpoint import list_checkpoints
 from yamame.runs.directory import BEST, CHECKPOINTS, LATEST, MILESTONES
@@ -32,7 +37,8 @@ from yamame.tools.report import write_report_if_finished
 from yamame.tools.video import record_video
 from yamame.training import start as runs
 from yamame.training.callbacks import Callback
-from yamame.training.run_files import RunMetadata, RunResult, read_config, read_result
+from yamame.training.run_files import RunResult, read_config, read_result
+from yamame.training.start import check_resumable
 from yamame.training.trained_run import TrainedRun, load_trained_run, require_same_spaces, with_env
 
 
@@ -145,14 +151,17 @@ class Run:
         *,
         callbacks: Sequence[Callback] = (),
         track: Sequence[str] | None = (),
-        quiet: bool = True,
+        quiet: bool | None = None,
+        **settings: Any,
     ) -> "Run":
         """Resume training from the latest checkpoint. Arguments are those of `yamame.resume`."""
-        config = self.config if env_steps is None else apply_overrides(self.config, {"env_steps": env_steps})
+        config = apply_overrides(self.config, settings)
+        check_resumable(self.config, config)
+        config = config if env_steps is None else apply_overrides(config, {"env_steps": env_steps})
         result = runs.resume_run(
             self.directory,
             env_steps=None if env_steps is None else config.env_steps,
-            quiet=quiet,
+            quiet=_is_quiet(quiet),
             config=config,
             callbacks=callbacks,
             track=track,
@@ -179,15 +188,16 @@ def train(
     init_from: Run | str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     track: Sequence[str] = (),
-    quiet: bool = True,
+    quiet: bool | None = None,
+    modules: Sequence[str | ModuleType] = (),
     **settings: Any,
 ) -> Run:
     """Train on a recipe or on your own environment.
 
     Args:
         task: Name of a recipe, id of a registered Gymnasium environment, or a function without arguments that returns a
-            new `gymnasium.Env` or `VectorEnv`. With a function at the top of a module the run can be evaluated and
-            resumed from elsewhere: `yamame eval RUN --env module:function`.
+            new `gymnasium.Env` or `VectorEnv`, or the name of one, `module:function`. With a function at the top of a
+            module the run can be evaluated and resumed from elsewhere: `yamame eval RUN --env module:function`.
         horizon: Maximum number of steps of a trial, `env.horizon` of a recipe; None: that of the recipe, or the time
             limit of the environment, its wrappers' included (1,000 steps if it has none), times `attempts`.
         attempts: Number of episodes on one task that make a trial, `env.attempts` of a recipe; None: as many as fit
@@ -203,7 +213,8 @@ def train(
             be the same. `learner={"frozen": ("timestep_encoder", "trajectory_encoder")}` keeps encoders as they are.
         callbacks: Called at the start, after each iteration and evaluation, and at the end.
         track: Experiment trackers to send metrics to: `wandb`, `trackio`, `mlflow`.
-        quiet: Hide progress.
+        quiet: Hide progress; None: unless stderr is a terminal.
+        modules: Modules to import, whose environments and classes the settings may name, as in `open`.
         settings: Fields of the config, which take precedence: by name (`env_steps=…, seed=…`), as nested dicts
             (`env={"size": 5}`) or dotted (`**{"learner.learning_rate": 3e-4}`).
 
@@ -217,28 +228,38 @@ def train(
         settings["init_from"] = str(
             locate_run(init_from.directory if isinstance(init_from, Run) else init_from).resolve()
         )
-    if isinstance(task, str) and (task in recipe_names() or not is_env_id(task)):
-        if eval_env_fn is not None:
-            raise UserError("recipes have test tasks of their own: leave eval_env_fn out")
-        recipe = load_recipe(task, preset)
-        settings |= {} if horizon is None else {"env.horizon": horizon}
-        settings |= {} if attempts == 1 else {"env.attempts": attempts}
+    with caller_modules([*modules, *modules_of(task, eval_env_fn)]):
+        if isinstance(task, str) and not (is_env_id(task) or ":" in task):
+            if eval_env_fn is not None:
+                raise UserError("recipes have test tasks of their own: leave eval_env_fn out")
+            recipe = load_recipe(task, preset)
+            settings |= {} if horizon is None else {"env.horizon": horizon}
+            settings |= {} if attempts == 1 else {"env.attempts": attempts}
+        else:
+            recipe = own_recipe(_own_env_config(task, eval_env_fn, horizon=horizon, attempts=attempts), preset)
+        _check_names(settings, recipe.make_config(recipe.env))
         config = config_from_overrides(recipe, variants, settings, size=size, model=model)
         metadata = make_metadata(recipe, config)
-    else:
-        env = _own_env_config(task, eval_env_fn, horizon=horizon, attempts=attempts)
-        num_envs = {} if env.required_num_envs is None else {"num_envs": env.required_num_envs}
-        default = default_config(env) if preset == SMALL else paper_config(env)
-        if preset == SMALL and "env_steps" in settings:
-            steps = apply_overrides(default, {"env_steps": settings["env_steps"]}).env_steps
-            default = default_config(env, env_steps=steps)
-        config = apply_presets(default, variants, size=size, model=model)
-        config = apply_overrides(config, {**num_envs, **settings})
-        metadata = RunMetadata(recipe=env.task_name)
-    directory = Path(run_dir) if run_dir else None
-    result = runs.train_run(config, metadata, run_dir=directory, quiet=quiet, callbacks=callbacks, track=track)
-    _finish(result)
-    return Run(Path(result["run_dir"]), config, result)
+        directory = Path(run_dir) if run_dir else None
+        result = runs.train_run(
+            config, metadata, run_dir=directory, quiet=_is_quiet(quiet), callbacks=callbacks, track=track
+        )
+        _finish(result)
+        return Run(Path(result["run_dir"]), config, result)
+
+
+def _check_names(settings: Mapping[str, Any], config: RunConfig) -> None:
+    """Raise `UserError` for a keyword that is neither a field of the config nor an argument, with the nearest one."""
+    sections = {field.path.partition(".")[0] for field in iter_fields(config)} | {"algorithm"}
+    for name in settings:
+        if name.replace("-", "_").partition(".")[0] not in sections:
+            nearest = closest_field(name, config, *inspect.signature(train).parameters)
+            hint = f"did you mean {nearest!r}?" if nearest else "yamame train RECIPE --help-all lists all fields"
+            raise UserError(f"no field {name!r}: {hint}")
+
+
+def _is_quiet(quiet: bool | None) -> bool:
+    return not sys.stderr.isatty() if quiet is None else quiet
 
 
 def _finish(result: RunResult) -> None:
@@ -256,7 +277,7 @@ def _own_env_config(
     task: EnvFn | str, eval_env_fn: EnvFn | None, *, horizon: int | None, attempts: int | None
 ) -> EnvFnConfig | GymnasiumConfig:
     """Return the config of a function's or registered environment; print what cannot be done with it later."""
-    env = env_config(task, horizon=horizon, attempts=attempts)
+    env = env_config(find_env(task) if isinstance(task, str) else task, horizon=horizon, attempts=attempts)
     if eval_env_fn is not None:
         if not isinstance(env, EnvFnConfig):
             raise UserError("eval_env_fn is for tasks of functions: pass a function that makes the environment, too")
@@ -283,8 +304,9 @@ def resume(
     eval_env_fn: EnvFn | None = None,
     callbacks: Sequence[Callback] = (),
     track: Sequence[str] | None = (),
-    quiet: bool = True,
+    quiet: bool | None = None,
     modules: Sequence[str | ModuleType] = (),
+    **settings: Any,
 ) -> Run:
     """Resume training from the latest checkpoint. A finished run stays as it is, unless it gets more steps.
 
@@ -296,14 +318,17 @@ def resume(
         eval_env_fn: With `env_fn`, the function that makes the test tasks; None: those of the run.
         callbacks: As in `train`.
         track: Experiment trackers in addition to those that the run has; None: send nothing to trackers.
-        quiet: Hide progress.
+        quiet: As in `train`.
         modules: As in `open`.
+        settings: Fields of the config with other values from now on, as in `train`: those of `eval`, `checkpoint` and
+            `fault_tolerance`, the workers of the environments and the learning rate.
 
     Raises:
-        UserError: If there is no run, it has already made more than `env_steps`, or its environment cannot be made.
+        UserError: If there is no run, it has already made more than `env_steps`, its environment cannot be made, or a
+            setting cannot change.
     """
     opened = _open(run, env_fn, eval_env_fn, modules, keeps_test_tasks=True)
-    return opened.resume(env_steps, callbacks=callbacks, track=track, quiet=quiet)
+    return opened.resume(env_steps, callbacks=callbacks, track=track, quiet=quiet, **settings)
 
 
 def open(
@@ -338,8 +363,11 @@ def _open(
     keeps_test_tasks: bool,
 ) -> Run:
     directory = locate_run(run)
-    with caller_modules(modules):
-        config = read_config(directory)
-        if env_fn is not None:
+    with caller_modules([*modules, *modules_of(env_fn, eval_env_fn)]):
+        if env_fn is None and eval_env_fn is None:
+            config = read_config(directory)
+        else:
+            with without_environments():
+                config = read_config(directory)
             config = with_env(directory, config, env_fn, eval_env_fn, keeps_test_tasks=keeps_test_tasks)
         return Run(directory, config, read_result(directory))

@@ -11,9 +11,13 @@ from contextlib import redirect_stdout
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from yamame.config.named_code import caller_modules
+from yamame.config.flags import group_by_flag, parse_flags
+from yamame.config.named_code import caller_modules, modules_of
+from yamame.config.serialization import parse_int
+from yamame.config.trusted_modules import search_trusted_places
 from yamame.errors import RunFailedError, UserError
 from yamame.runs.locate import locate_run
 from yamame.tools.data import register as register_data
@@ -24,6 +28,7 @@ from yamame.tools.serve.command import register as register_serve
 from yamame.tools.share.command import register as register_share
 from yamame.tools.study.reproduce import register as register_reproduce
 from yamame.tools.study.sweep import register as register_sweep
+from yamame.tools.trust import register as register_trust
 from yamame.tools.tune.command import register as register_tune
 from yamame.tools.viewer.command import register as register_view
 
@@ -66,10 +71,15 @@ def main(args: Sequence[str] | None = None) -> int:
             from yamame.tools.completion import complete
 
             complete(parser)
-        options, rest = parser.parse_known_args(sys.argv[1:] if args is None else list(args))
-        if any(getattr(options, name, None) for name in ("modules", "env", "recipe")):
+        words = sys.argv[1:] if args is None else list(args)
+        if words[:1] == ["train"] and any(word.partition("=")[0] == "--env" for word in words):
+            words.insert(1, "")  # no recipe: else argparse takes the first value of a field's flag for it
+        options, rest = parser.parse_known_args(words)
+        modules = _named_modules(options, rest)
+        if modules or getattr(options, "modules_to_trust", []):
+            search_trusted_places(modules)
             _search_working_directory()
-        with caller_modules(getattr(options, "modules", ())):
+        with caller_modules(modules):
             return options.command(options, rest)
     except (UserError, RunFailedError) as error:
         print("yamame:", *str(error).split(), file=sys.stderr)
@@ -85,6 +95,15 @@ def main(args: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _named_modules(options: argparse.Namespace, rest: Sequence[str]) -> list[str | ModuleType]:
+    """Return the modules that the command names: by `--import`, `--env module:name` or `--env.id module:Name-v0`."""
+    named = [getattr(options, "env", None) or ""]
+    named += [word for flag, words in group_by_flag(rest) for word in words if flag in ("--env", "--env.id")]
+    searched = [spec.partition("=") for spec in getattr(options, "search", [])]
+    named += [name for field, _, values in searched if field.lstrip("-") == "env.id" for name in values.split(",")]
+    return [*getattr(options, "modules", []), *modules_of(*named)]
 
 
 def _search_working_directory() -> None:
@@ -130,6 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     register_serve(subparsers)
     register_figure(subparsers)
     register_share(subparsers)
+    register_trust(subparsers)
     return parser
 
 
@@ -139,7 +159,7 @@ def _register_train(subparsers: Any) -> None:
         "train",
         _train,
         help="train a new run; `yamame train RECIPE --help` describes a recipe and its flags",
-        usage="yamame train RECIPE [--run-dir DIR] [--preset small|paper] [--size SIZE] [--model NAME] "
+        usage="yamame train RECIPE | --env ENV [--run-dir DIR] [--preset small|paper] [--size SIZE] [--model NAME] "
         "[--variant NAME] [--track NAME] [--json] [--quiet] [--FIELD VALUE]",
         add_help=False,
     )
@@ -155,13 +175,23 @@ def _register_train(subparsers: Any) -> None:
         "--model", metavar="NAME", help="trajectory encoder: a file of yamame/nets/sequence/ (default: recipe)"
     )
     train.add_argument("--variant", action="append", default=[], metavar="NAME", help="apply an ablation; repeatable")
+    train.add_argument(
+        "--env", metavar="ENV", help="instead of RECIPE, an environment: your module:function, or a Gymnasium id"
+    )
     train.add_argument("-h", "--help", action="store_true", help="with RECIPE: its description and common fields")
     train.add_argument("--help-all", action="store_true", help="with RECIPE: all fields of its config")
-    add_flags(train, "--track", "--json", "--quiet")
+    add_flags(train, "--import", "--track", "--json", "--quiet")
 
 
 def _register_resume(subparsers: Any) -> None:
-    resume = add_command(subparsers, "resume", _resume, help="resume training from the latest checkpoint")
+    resume = add_command(
+        subparsers,
+        "resume",
+        _resume,
+        help="resume training from the latest checkpoint",
+        description="Fields of the config that may change are flags, too: those of eval, checkpoint and "
+        "fault_tolerance, --env.num-workers and --learner.learning-rate.",
+    )
     resume.add_argument("run", type=locate_run, metavar="RUN", help="run directory")
     resume.add_argument("--env-steps", type=whole_number, metavar="N", help="new total number of environment steps")
     add_flags(resume, "--env", "--import", "--track", "--json", "--quiet")
@@ -241,29 +271,60 @@ def _recipes(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _train(options: argparse.Namespace, rest: list[str]) -> int:
-    if options.recipe is None:
+    if not options.recipe and options.env is None:
         if options.help or options.help_all:
             options.parser.print_help()
             return 0
-        raise UserError("expected a recipe: yamame recipes lists them")
-    from yamame.recipes import SMALL, check_argument_order, config_from_flags, load_recipe, make_metadata
+        raise UserError("expected a recipe or --env: yamame recipes lists recipes")
+    from yamame.recipes import SMALL, config_from_flags, make_metadata
     from yamame.training.start import train_run
 
-    check_argument_order(options.recipe, rest, "train")
-    recipe = load_recipe(options.recipe, options.preset)
+    recipe = _recipe_to_train(options, rest)
     config = config_from_flags(recipe, options.variant, rest, size=options.size, model=options.model)
     if options.help or options.help_all:
         _print_recipe_help(options, recipe, config)
         return 0
+    task = [recipe.name] if options.env is None else ["--env", options.env]
     preset = [] if options.preset == SMALL else ["--preset", options.preset]
     size = [] if options.size is None else ["--size", options.size]
     model = [] if options.model is None else ["--model", options.model]
     variants = [argument for variant in options.variant for argument in ("--variant", variant)]
-    metadata = make_metadata(recipe, config, ["yamame", "train", recipe.name, *preset, *size, *model, *variants, *rest])
+    modules = [argument for module in options.modules for argument in ("--import", module)]
+    command = ["yamame", "train", *task, *modules, *preset, *size, *model, *variants, *rest]
+    metadata = make_metadata(recipe, config, command)
     with redirect_stdout(sys.stderr):  # Ray reports processes that die on stdout
         result = train_run(config, metadata, run_dir=options.run_dir, quiet=options.quiet, track=options.track)
     _finish_run(result, options.json)
     return 0
+
+
+def _recipe_to_train(options: argparse.Namespace, rest: list[str]) -> "Recipe":
+    """Return the recipe that a command names, or the default agent on the environment of `--env`."""
+    from yamame.recipes import check_argument_order, load_recipe, own_recipe
+
+    if options.env is None:
+        check_argument_order(options.recipe, rest, "train")
+        return load_recipe(options.recipe, options.preset)
+    if rest and not rest[0].startswith("--"):
+        raise UserError(f"--env trains the default agent, without a recipe: leave out {rest[0]}")
+    from yamame.envs.env_fn import env_config
+    from yamame.envs.gymnasium import find_env
+
+    given = {flag: words[0] for flag, words in group_by_flag(rest) if len(words) == 1}
+    horizon, attempts = given.get("--env.horizon"), given.get("--env.attempts", "1")
+    env = env_config(
+        find_env(options.env),
+        horizon=None if horizon is None else _number_of("--env.horizon", horizon),
+        attempts=None if attempts == "None" else _number_of("--env.attempts", attempts),
+    )
+    return own_recipe(env, options.preset)
+
+
+def _number_of(flag: str, text: str) -> int:
+    try:
+        return parse_int(text)
+    except ValueError as error:
+        raise UserError(f"{flag}: expected a whole number, got {text!r}") from error
 
 
 def _print_recipe_help(options: argparse.Namespace, recipe: "Recipe", config: "RunConfig") -> None:
@@ -278,7 +339,7 @@ def _print_recipe_help(options: argparse.Namespace, recipe: "Recipe", config: "R
     print(f"\nVariants: {', '.join(list_variants(config))}\n")
     options.parser.print_help()
     print()
-    prog = f"yamame train {recipe.name}"
+    prog = f"yamame train {recipe.name if options.env is None else f'--env {options.env}'}"
     if options.help_all:
         print_flags(config, prog)
         return
@@ -287,10 +348,12 @@ def _print_recipe_help(options: argparse.Namespace, recipe: "Recipe", config: "R
 
 
 def _resume(options: argparse.Namespace, rest: list[str]) -> int:
-    reject_unknown(rest)
-    from yamame.training.start import resume_run
+    from yamame.training.run_files import read_config
+    from yamame.training.start import check_resumable, resume_run
 
-    config = config_with_env(options.run, options.env, keeps_test_tasks=True)
+    found = config_with_env(options.run, options.env, keeps_test_tasks=True) or read_config(options.run)
+    config = parse_flags(found, rest, "yamame resume RUN")
+    check_resumable(found, config)
     with redirect_stdout(sys.stderr):  # Ray reports processes that die on stdout
         result = resume_run(
             options.run, env_steps=options.env_steps, quiet=options.quiet, config=config, track=options.track

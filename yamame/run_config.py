@@ -140,6 +140,25 @@ class CheckpointConfig:
 class RunConfig:
     """Config of a run. A recipe is a function that returns one."""
 
+    OTHER_NAMES: ClassVar = {
+        **dict.fromkeys(("gamma", "discount", "discount_factor"), "agent.acting_gamma"),
+        **dict.fromkeys(("total_timesteps", "timesteps", "steps", "num_steps", "max_steps"), "env_steps"),
+        **dict.fromkeys(("n_steps", "train_freq", "num_rollout_steps"), "env_steps_per_iteration"),
+        **dict.fromkeys(("gradient_steps", "utd", "utd_ratio", "replay_ratio"), "updates_per_env_step"),
+        **dict.fromkeys(("eval_freq", "eval_interval", "evaluation_interval"), "eval.interval_env_steps"),
+        **dict.fromkeys(("n_eval_episodes", "eval_trials", "eval_episodes"), "eval.trials"),
+        **dict.fromkeys(("checkpoint_freq", "checkpoint_interval", "save_freq"), "checkpoint.interval_seconds"),
+        **dict.fromkeys(("ent_coef", "entropy_coef"), "learner.policy_gradient.entropy_coef"),
+        **dict.fromkeys(("buffer_size", "replay_buffer_capacity"), "replay.capacity_trajectories"),
+        **dict.fromkeys(("max_episode_steps", "time_limit"), "env.horizon"),
+        **dict.fromkeys(("exploration_fraction", "exploration_steps"), "exploration.anneal_env_steps"),
+        "polyak": "learner.tau",
+        "verbose": "quiet",
+        "callback": "callbacks",
+        "wandb": "track",
+    }
+    """Names in other libraries -> those of fields here, for messages about unknown names."""
+
     env: EnvConfig
     num_envs: int = 24
     """Number of training environments."""

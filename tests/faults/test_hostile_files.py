@@ -346,7 +346,8 @@ def test_the_viewer_imports_nothing_either(place: str, run: Path, evil: Path) ->
         (listed,) = client.get("/api/runs").json()["runs"]
         answers = [client.get(f"/api/rollouts/{listed['id']}{rest}") for rest in ("", "/recording?seed=1")]
     assert {answer.status_code for answer in answers} <= ({200, 422} if place == "function" else {422})
-    assert "--import evil" in answers[1].json()["error"]
+    named = "evil.deeper" if place == "package" else "evil"
+    assert f"restart yamame view --import {named}, or once for all: yamame trust" in answers[1].json()["error"]
     assert not evil.exists()
 
 

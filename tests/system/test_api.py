@@ -256,7 +256,7 @@ def test_a_registered_environment_by_its_id() -> None:
     assert yamame.open(run.directory).evaluate(trials=2)["trials"] == 2
     with pytest.raises(yamame.UserError, match="did you mean 'CartPole-v1'"):
         yamame.train("CartPol-v1")
-    with pytest.raises(yamame.UserError, match=r"yamame train gymnasium --env\.id CartPole-v1"):
+    with pytest.raises(yamame.UserError, match=r"yamame train --env CartPole-v1"):
         load_recipe("CartPole-v1")
 
 

@@ -278,7 +278,8 @@ def test_help_at_every_level(args: str, mentions: str, capsys: pytest.CaptureFix
         ("eval .", "is not a run directory"),
         ("resume .", "is not a run directory"),
         ("eval . --trails 3", "unknown argument '--trails'"),
-        ("resume . --seed 3", "unknown argument '--seed'"),
+        ("resume . --seed 3", "is not a run directory"),
+        ("zoo --seed 3", "unknown argument '--seed'"),
         ("recipes --jsn", "unknown argument '--jsn'"),
     ],
 )

@@ -16,6 +16,7 @@ from yamame.config.serialization import (
     Field,
     Word,
     apply_overrides,
+    closest_field,
     closest_match,
     describe_type,
     iter_fields,
@@ -43,8 +44,10 @@ def parse_flags(default: T, args: Sequence[str], prog: str) -> T:
     values: dict[str, Any] = {}
     for flag, words in group_by_flag(args):
         if flag not in flags:
-            guess = closest_match(flag.removeprefix("--"), [known.removeprefix("--") for known in flags])
-            hint = f"did you mean --{guess}?" if guess else "--help lists all of them"
+            name = flag.removeprefix("--")
+            guess = to_flag(closest_field(name.replace("-", "_"), default))
+            guess = guess if guess in flags else closest_match(name, [known.removeprefix("--") for known in flags])
+            hint = f"did you mean --{guess.removeprefix('--')}?" if guess else "--help lists all of them"
             raise UserError(f"unknown flag {flag}: {hint}" if flag else _unexpected(words[0]))
         values[flags[flag].path] = _value_of(flag, words, flags[flag])
     try:

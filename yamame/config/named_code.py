@@ -1,7 +1,8 @@
 """Classes and functions that files name, as `package.module:name`.
 
 No module is imported on a file's word: a class is one of this package or belongs to a module that the caller has named
-(`caller_modules`), a function belongs to such a module.
+(`caller_modules`) or that the user trusts in all commands (`trusted_modules`), a function belongs to such a module. A
+package that is named includes its modules.
 """
 
 import importlib
@@ -14,9 +15,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from yamame.config.trusted_modules import read_trusted, require_trusted_place
 from yamame.errors import FieldPathError, UserError
 
 _caller_modules: ContextVar[Mapping[str, ModuleType]] = ContextVar("caller_modules")
+_makes_environments: ContextVar[bool] = ContextVar("makes_environments")
+_advice: ContextVar[str] = ContextVar("advice")
+"""How the caller names a module, with `{}` in its place."""
+_DEFAULT_ADVICE = "add --import {} to the command (in Python: modules=['{}'])"
 _MAIN = ("__main__", "__mp_main__")
 """Names of the main script's module, in this process and in processes that `multiprocessing` starts."""
 _MOVED = {"yamame.config": "yamame.run_config"}
@@ -39,23 +45,50 @@ class MissingFunction:
 
 
 @contextmanager
-def caller_modules(modules: Iterable[str | ModuleType]) -> Iterator[None]:
+def caller_modules(modules: Iterable[str | ModuleType], *, advice: str | None = None) -> Iterator[None]:
     """Import modules, and let config files that are read inside this context name their classes and functions.
 
-    Raises `UserError` for a module that cannot be imported.
+    Args:
+        modules: Modules, or their names.
+        advice: What messages about other modules say to do, with `{}` for the module; None: as outside of the context.
+
+    Raises:
+        UserError: If a module cannot be imported.
     """
     imported = [import_module(module) if isinstance(module, str) else module for module in modules]
     named = {_module_name(module.__name__): module for module in imported}
     token = _caller_modules.set({**_caller_modules.get({}), **named})
+    advice_token = _advice.set(advice or _advice.get(_DEFAULT_ADVICE))
     try:
         yield
     finally:
         _caller_modules.reset(token)
+        _advice.reset(advice_token)
+
+
+@contextmanager
+def without_environments() -> Iterator[None]:
+    """Read configs whose environments are never made: nobody needs to name the modules that making them imports."""
+    token = _makes_environments.set(False)
+    try:
+        yield
+    finally:
+        _makes_environments.reset(token)
 
 
 def caller_module_names() -> tuple[str, ...]:
     """Return the names of the modules of `caller_modules`."""
     return tuple(_caller_modules.get({}))
+
+
+def modules_of(*named: Any) -> list[str | ModuleType]:
+    """Return the modules of what a caller passes: of functions and classes, and of names such as `module:Name-v0`."""
+    modules: dict[str, str | ModuleType] = {}
+    for value in named:
+        module, colon, _ = (value if isinstance(value, str) else import_name(value) or "").partition(":")
+        if colon and module.partition(".")[0] not in sys.stdlib_module_names:
+            modules[module] = module if isinstance(value, str) else sys.modules[value.__module__]
+    return list(modules.values())
 
 
 def import_name(value: Any) -> str | None:
@@ -64,7 +97,7 @@ def import_name(value: Any) -> str | None:
     Those of the main script are found under the name of its file.
     """
     module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
-    found = value is _nested_attribute(sys.modules.get(module), name)
+    found = value is not None and value is _nested_attribute(sys.modules.get(module), name)
     return f"{_module_name(module)}:{name}" if found and _module_name(module) not in _MAIN else None
 
 
@@ -126,10 +159,26 @@ def require_caller_module(module: str, path: str) -> None:
     """Raise `UserError` for a module that the caller has not named."""
     if module.partition(".")[0] in sys.stdlib_module_names:
         raise FieldPathError(path, f": module {module} is part of Python, which no config needs: the file was altered")
-    if module not in _caller_modules.get({}):
-        how = f"add --import {module} (in Python: modules=[{module!r}])" if len(module) < 80 else "name it"
-        problem = f"module {short(repr(module))} is not part of yamame: if you trust its code, {how}"
-        raise FieldPathError(path, f": {problem}")
+    parts = module.split(".")
+    packages = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    if any(name in _caller_modules.get({}) for name in packages):
+        return
+    trusted = read_trusted()
+    for name in packages:
+        if name in trusted:
+            if problem := require_trusted_place(name, trusted):
+                raise FieldPathError(path, f": {problem}")
+            return
+    how = "name it"
+    if len(module) < 80:
+        how = f"{_advice.get(_DEFAULT_ADVICE).replace('{}', module)}, or once for all: yamame trust {module}"
+    raise FieldPathError(path, f": module {short(repr(module))} is not part of yamame: if you trust its code, {how}")
+
+
+def require_importable(modules: Iterable[str], path: str) -> None:
+    """Raise `UserError` for a module that making an environment imports and that the caller has not named."""
+    for module in modules if _makes_environments.get(True) else ():
+        require_caller_module(module, path)
 
 
 def import_module(module: str) -> ModuleType:
@@ -138,6 +187,15 @@ def import_module(module: str) -> ModuleType:
         return importlib.import_module(module)
     except Exception as problem:  # a module can raise anything
         raise UserError(f"cannot import {module} ({problem}): put its folder on PYTHONPATH or install it") from problem
+
+
+def import_trusted_modules() -> bool:
+    """Import the modules that the user trusts in all commands; return whether any was not imported before."""
+    trusted = read_trusted()
+    new = [name for name in trusted if name not in sys.modules and not require_trusted_place(name, trusted)]
+    for name in new:
+        import_module(name)
+    return bool(new)
 
 
 def short(text: str) -> str:

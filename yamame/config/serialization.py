@@ -28,7 +28,7 @@ from yamame.config.named_code import (
     import_name,
     load_function,
     load_named,
-    require_caller_module,
+    require_importable,
     short,
 )
 from yamame.errors import ConfigFieldError, FieldPathError, UserError
@@ -209,8 +209,7 @@ def _build(described: Mapping[str, Any], annotation: Any, path: str) -> Any:
     except (TypeError, ValueError, ArithmeticError) as error:
         raise FieldPathError(path, f": {error}") from error
     if isinstance(described["type"], str):
-        for module in getattr(config, "imported_modules", ()):
-            require_caller_module(module, path)
+        require_importable(getattr(config, "imported_modules", ()), path)
     return config
 
 
@@ -345,7 +344,7 @@ def _assign(tree: Any, path: str, value: Any, config: Any, prefix: str = "") -> 
     key: Any = int(name) if isinstance(tree, list) and name.isdecimal() else name
     known = range(len(tree)) if isinstance(tree, list) else tree if isinstance(tree, dict) else ()
     if key not in known or key == "type":
-        guess = closest_match(prefix + path, [field.path for field in iter_fields(config)])
+        guess = closest_field(prefix + path, config)
         hint = f"did you mean {guess!r}?" if guess else "see --help for all of them"
         raise UserError(f"no field {prefix + path!r}: {hint}")
     if rest:
@@ -365,6 +364,16 @@ def _containing(tree: Any, name: str) -> Any:
     return next((part for part in flattened if isinstance(part, dict) and name in part), tree)
 
 
+def closest_field(name: str, config: Any, *others: str) -> str:
+    """Return the field, or one of the other names, that `name` was meant to be. Empty if none is similar.
+
+    `OTHER_NAMES` of the config's class has the names that other libraries give to its fields.
+    """
+    known = [field.path for field in iter_fields(config)]
+    same = getattr(type(config), "OTHER_NAMES", {}).get(name)
+    return same if same in (*known, *others) else closest_match(name, [*known, *others])
+
+
 def closest_match(name: str, known: Iterable[str]) -> str:
     """Return the known dotted name most similar to `name`, its last part above all. Empty if none is similar.
 
@@ -375,13 +384,15 @@ def closest_match(name: str, known: Iterable[str]) -> str:
     def similarity(other: str) -> float:
         parts = zip(other.rpartition("."), name.rpartition("."), (0.3, 0.0, 0.7), strict=True)
         likeness = sum(weight * SequenceMatcher(None, one, two).ratio() for one, two, weight in parts)
+        if "." not in name:  # without its section
+            likeness = SequenceMatcher(None, other.rpartition(".")[2], name).ratio() * (0.95 if "." in other else 1.0)
         words = re.split("[-_]", other.rpartition(".")[2])
         abbreviated = len(words) > 1 and (last == "".join(word[:1] for word in words) or last in words)
         if other.startswith(f"{name}.") or (last == name and other.endswith(f".{name}")):
             return 1.0
         return max(likeness, 0.9 * abbreviated)
 
-    return max((other for other in known if similarity(other) >= 0.6), key=similarity, default="")
+    return max((other for other in known if similarity(other) >= 0.7), key=similarity, default="")
 
 
 # ---- Differences -----------------------------------------------------------------------------------------------------

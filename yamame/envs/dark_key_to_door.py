@@ -116,6 +116,8 @@ class DarkKeyToDoorConfig(EnvConfig):
     """As many attempts in one room as fit into the horizon: exploit in later attempts what earlier ones found."""
 
     action_names = ("down", "left", "up", "right", "stay")
+    attempts = None
+    """As many as fit into the horizon."""
 
     size: int = 9
     """Cells along one side of the room."""

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 from typing_extensions import override
 
+from yamame.config.named_code import import_function, import_trusted_modules
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
 from yamame.envs.goal_tolerance import resolve_goal_tolerance, rewards_one_goal
@@ -79,6 +80,11 @@ def is_env_id(name: str) -> bool:
     return name in gymnasium.registry or re.search(r"-v\d+$", name) is not None
 
 
+def find_env(name: str) -> Callable[[], Any] | str:
+    """Return the function that a caller names as `module:function`, imported; a Gymnasium id as it is."""
+    return name if is_env_id(name) else import_function(name)
+
+
 def extra_of(env_id: str) -> str:
     """Return the extra of this package that installs what an environment of Gymnasium needs; "" if none does."""
     spec = gymnasium.registry.get(env_id)
@@ -94,10 +100,13 @@ def make_env(env_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, 
             warnings.filterwarnings("ignore", message=".*render_mode")  # an error if frames are needed
             return gymnasium.make(env_id, disable_env_checker=True, **rendering)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
+        if import_trusted_modules():  # they may register it
+            return make_env(env_id, render_mode)
         nearest = difflib.get_close_matches(env_id, list(gymnasium.registry), n=1)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         raise UserError(
-            f"Gymnasium has no environment {env_id!r}: {hint}An id 'package:Name-v0' imports its package first"
+            f"Gymnasium has no environment {env_id!r}: {hint}An id 'package:Name-v0' imports its package first, "
+            "--import MODULE (in Python: modules=) the module that registers it"
         ) from error
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         extra = extra_of(env_id)

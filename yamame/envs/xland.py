@@ -115,6 +115,9 @@ class XLandConfig(EnvConfig):
     There are no test tasks: with 36 kinds of objects hardly any ruleset is sampled twice.
     """
 
+    attempts = None
+    """As many as fit into the horizon."""
+
     size: int = 7
     """Cells along one side of the room, walls included."""
     view: int = 5

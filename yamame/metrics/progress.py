@@ -10,6 +10,8 @@ from typing import Any, SupportsFloat
 from yamame.metrics.registry import EVAL_RETURN, RETURN, SUCCESS
 
 SPEED_WINDOW_SECONDS = 30.0
+_ECHO_COLUMNS = 6
+"""Columns left free after the bar, where a terminal echoes ^C: a line that it breaks would leave a second bar."""
 
 
 class ProgressBar:
@@ -55,7 +57,10 @@ class ProgressBar:
             # stdout belongs to --json
             console = Console(stderr=True)
             self._bar = Live(
-                get_renderable=self._bar_and_line, console=console, redirect_stdout=False, refresh_per_second=4
+                get_renderable=lambda: self._bar_and_line(console.width - _ECHO_COLUMNS),
+                console=console,
+                redirect_stdout=False,
+                refresh_per_second=4,
             )
             self._bar.start()
         return self
@@ -90,7 +95,8 @@ class ProgressBar:
             print(line, file=self._stream, flush=True)
         self._last_printed = line
 
-    def _bar_and_line(self) -> Any:
+    def _bar_and_line(self, columns: int) -> Any:
+        from rich.constrain import Constrain
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -99,7 +105,7 @@ class ProgressBar:
         rows = Table.grid()
         rows.add_row(ProgressBar(total=max(1, self._total), completed=done, width=60))
         rows.add_row(Text(self._line()))
-        return rows
+        return Constrain(rows, max(1, columns))
 
     def _line(self) -> str:
         if not self._history:

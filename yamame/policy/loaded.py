@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
-from yamame.config.named_code import caller_modules
+from yamame.config.named_code import caller_modules, without_environments
 from yamame.data.actions import NativeActionSpace, policy_action_space, split_env_actions, to_env_action, zero_action
 from yamame.data.observations import ObservationParser, ObservationShapeError
 from yamame.data.spaces import flatten_space, space_from_json, stored_shape
@@ -274,5 +274,5 @@ def load(path: str | Path, *, num_envs: int | None = None, modules: Sequence[str
         raise UserError(f"{path} acts in PyTorch alone, by torch.export.load: export an .onnx file to load it here")
     from yamame.training.trained_run import load_trained_run
 
-    with caller_modules(modules):
+    with caller_modules(modules), without_environments():
         return LoadedPolicy.from_run(load_trained_run(locate_run(path)), num_envs=num_envs)

@@ -11,7 +11,7 @@ import inspect
 import pkgutil
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
 from textwrap import fill
@@ -20,9 +20,11 @@ from typing import Any
 from yamame.config.flags import group_by_flag, parse_flags
 from yamame.config.serialization import apply_overrides, diff_configs, flatten_config
 from yamame.envs.config import EnvConfig
-from yamame.envs.gymnasium import is_env_id
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.gymnasium import GymnasiumConfig, is_env_id
 from yamame.errors import UserError
-from yamame.recipes.settings.presets import apply_presets
+from yamame.recipes.settings.paper import paper_config
+from yamame.recipes.settings.presets import apply_presets, default_config
 from yamame.run_config import RunConfig, experiment_settings
 from yamame.training.run_files import RunMetadata
 
@@ -74,7 +76,9 @@ class Recipe:
     def description(self) -> str:
         """All that `yamame recipes NAME` prints."""
         info = self.info
-        lines = [info.summary, "", f"Command: {info.command}", f"Score: {info.score}", f"Cost: {info.cost}"]
+        extra = self.env.required_extra
+        lines = [info.summary, "", *([f"Install: pip install 'yamame[{extra}]'"] if extra else [])]
+        lines += [f"Command: {info.command}", f"Score: {info.score}", f"Cost: {info.cost}"]
         lines += [
             f"Expected with {flags}: {result}" if flags else f"Expected: {result}"
             for flags, result in info.expected.items()
@@ -110,7 +114,9 @@ def load_recipe(name: str, preset: str = SMALL) -> Recipe:
     """Return the recipe of a name. Raises `UserError` with the nearest name if there is none, or no such preset."""
     if name not in recipe_names():
         if is_env_id(name):
-            raise UserError(f"{name} is a Gymnasium id, not a recipe: yamame train gymnasium --env.id {name}")
+            raise UserError(f"{name} is a Gymnasium id, not a recipe: yamame train --env {name}")
+        if ":" in name:
+            raise UserError(f"{name} is an environment, not a recipe: yamame train --env {name}")
         nearest = [other for other in recipe_names() if name and name in other]
         nearest = nearest or difflib.get_close_matches(name, recipe_names(), n=1, cutoff=0.5)
         hint = f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else "yamame recipes lists them"
@@ -126,6 +132,32 @@ def load_recipe(name: str, preset: str = SMALL) -> Recipe:
         info=module.RECIPE,
         notes=inspect.cleandoc(module.__doc__ or ""),
     )
+
+
+def own_recipe(env: EnvFnConfig | GymnasiumConfig, preset: str = SMALL) -> Recipe:
+    """Return the default agent on an environment of the user as a recipe. Raises `UserError` for an unknown preset."""
+    check_preset(preset)
+    info = RecipeInfo(
+        summary="An environment of yours, with the settings of the default agent.",
+        command="yamame train --env MODULE:FUNCTION",
+        score="depends on the environment",
+        cost="depends on the environment",
+    )
+    make_config = _small_config if preset == SMALL else _paper_config
+    return Recipe(name=env.task_name, preset=preset, env=env, make_config=make_config, info=info, notes="")
+
+
+def _small_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
+    return _with_required_num_envs(default_config(env, env_steps=env_steps))
+
+
+def _paper_config(env: EnvConfig) -> RunConfig:
+    return _with_required_num_envs(paper_config(env))
+
+
+def _with_required_num_envs(config: RunConfig) -> RunConfig:
+    required = config.env.required_num_envs
+    return config if required is None else replace(config, num_envs=required)
 
 
 def check_preset(name: str) -> None:

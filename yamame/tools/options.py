@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from yamame.config.named_code import import_function
+from yamame.config.named_code import without_environments
 from yamame.config.serialization import parse_int
 from yamame.errors import UserError
 from yamame.metrics.trackers.base import tracker_names
@@ -87,9 +87,9 @@ def config_with_env(run: Path, env: str | None, *, keeps_test_tasks: bool = Fals
     """
     if env is None:
         return None
-    from yamame.envs.gymnasium import is_env_id
     from yamame.training.run_files import read_config
     from yamame.training.trained_run import with_env
 
-    env_fn = env if is_env_id(env) else import_function(env)
-    return with_env(run, read_config(run), env_fn, keeps_test_tasks=keeps_test_tasks)
+    with without_environments():
+        config = read_config(run)
+    return with_env(run, config, env, keeps_test_tasks=keeps_test_tasks)

@@ -58,6 +58,11 @@ def new_figure(
     return figure, panels
 
 
+def set_whole_ticks(axes: "Axes") -> None:
+    """Put ticks at whole numbers of the horizontal axis, on which things are counted."""
+    axes.locator_params(axis="x", integer=True)
+
+
 def save(figure: "Figure", path: Path) -> None:
     """Write a figure in the format of the file name, whole or not at all, without time stamps. Raises `UserError`."""
     _align_titles(figure)
@@ -172,19 +177,15 @@ def plot_learning_curve(
         )
         plot_random_baseline(axes, random_return)
         axes.set(xlabel="environment steps", ylabel="mean return of a trial", title="Learning curve")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        set_whole_ticks(axes)
         axes.xaxis.set_major_formatter(compact)
         axes.set_xlim(0, 1.03 * max(1, *at, *steps))
         axes.legend(frameon=False)
 
 
 def plot_attempts(path: Path, evaluation: Mapping[str, Any], random_actions: Mapping[str, Any] | None) -> None:
-    """Plot return and success of each attempt with 95 % bands."""
+    """Plot return and success of each of several attempts with 95 % bands."""
     returns, success = evaluation["return_per_attempt"], evaluation.get("success_per_attempt")
-    if len(returns) == 1:
-        with figure_axes(path) as axes:
-            _draw_one_attempt(axes, evaluation, random_actions["return_mean"] if random_actions else None)
-        return
     with figure_axes(path, rows=1 if success is None else 2, height=4.2 if success is None else 6.6) as axes:
         of_return = axes if success is None else axes[0]
         _draw_band(of_return, returns, evaluation["return_per_attempt_ci95"], TRAINING_COLOR)
@@ -206,23 +207,7 @@ def _draw_band(axes: Any, means: Sequence[float], ci95: Sequence[Sequence[float]
         label="mean, 95 % band",
     )  # fmt: skip
     axes.set(xlabel="attempt of a trial")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-
-
-def _draw_one_attempt(axes: Any, evaluation: Mapping[str, Any], random_return: float | None) -> None:
-    """Plot the return beside that of random actions, since a single attempt shows no adaptation."""
-    mean, (low, high) = evaluation["return_mean"], evaluation["return_ci95"]
-    bars = [(RANDOM, random_return, RANDOM_COLOR)] if random_return is not None else []
-    for name, value, color in (*bars, ("trained, 95 % CI", mean, TRAINING_COLOR)):
-        axes.bar_label(
-            axes.bar([name], [value], color=color, width=0.5), fmt="%.3g", label_type="center", color="white"
-        )
-    whiskers = np.maximum(0, [[mean - low], [high - mean]])
-    axes.errorbar(["trained, 95 % CI"], [mean], whiskers, color="black", capsize=5, linestyle="none")
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.margins(x=0.4, y=0.12)
-    axes.set(ylabel="mean return of a trial", title="Return (a trial of this task is one attempt)")
-    axes.grid(axis="x", visible=False)
+    set_whole_ticks(axes)
 
 
 def _series(metrics: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:

@@ -19,8 +19,11 @@ from yamame.runs.directory import CONFIG, METADATA, REPORT, REPORT_HTML, RESULT
 from yamame.runs.durable_files import replace_atomically
 from yamame.tools.plots import plot_attempts, plot_learning_curve
 
-PLOTS = {"learning_curve.png": "Return against environment steps", "return_per_attempt.png": "Return of each attempt"}
+LEARNING_CURVE, ATTEMPTS = "learning_curve.png", "return_per_attempt.png"
+PLOTS = {LEARNING_CURVE: "Return against environment steps", ATTEMPTS: "Return of each attempt"}
 """File beside the report -> its caption."""
+MAIN_FIELDS = ("num_envs", "env_steps", "context_length", "updates_per_env_step", "seed")
+"""Fields of the config, besides those of the task, that are listed."""
 PACKAGES = ("yamame", "torch", "numpy", "gymnasium")
 """Packages whose versions are listed."""
 MAX_OPEN_ROWS = 24
@@ -57,6 +60,8 @@ class ReportData:
     expected: str
     sections: Sequence[Section]
     """The results first; sections without rows are left out."""
+    plots: Sequence[str]
+    """Files of `PLOTS`."""
     commands: Sequence[str]
 
 
@@ -68,9 +73,10 @@ def write_report(run_dir: Path) -> None:
     try:
         result = _read_json(run_dir / RESULT)
         baseline = result.get("random_baseline")
-        curve, attempts = (run_dir / name for name in PLOTS)
-        plot_learning_curve(curve, read_metrics(run_dir), result, baseline["return_mean"] if baseline else None)
-        plot_attempts(attempts, result, baseline)
+        of_random = baseline["return_mean"] if baseline else None
+        plot_learning_curve(run_dir / LEARNING_CURVE, read_metrics(run_dir), result, of_random)
+        if len(result["return_per_attempt"]) > 1:
+            plot_attempts(run_dir / ATTEMPTS, result, baseline)
         data = collect_report(run_dir, result, baseline)
         for name, text in ((REPORT, render_markdown(data)), (REPORT_HTML, render_html(data, run_dir))):
             with replace_atomically(run_dir / name) as partial:
@@ -97,7 +103,8 @@ def collect_report(run_dir: Path, result: Mapping[str, Any], baseline: Mapping[s
 
     Other files of the run that are missing or corrupted cost a section at most.
     """
-    metadata = _read_json(run_dir / METADATA)
+    metadata, config = _read_json(run_dir / METADATA), _read_json(run_dir / CONFIG)
+    flags = _flags_of_environment(config.get("env"))
     sections = (
         Section(title="Results", rows=list(_result_rows(result, baseline))),
         Section(title="Origin", rows=list(_origin_rows(metadata, result))),
@@ -111,8 +118,8 @@ def collect_report(run_dir: Path, result: Mapping[str, Any], baseline: Mapping[s
         Section(title="Faults and relabeling", intro="Last logged values.", rows=list(_counter_rows(run_dir))),
         Section(
             title="Config",
-            intro=f"The first two levels; `{CONFIG}` has all fields.",
-            rows=list(_config_rows(_read_json(run_dir / CONFIG))),
+            intro=f"The main fields; `{CONFIG}` has all of them.",
+            rows=list(_config_rows(config)),
             is_code=True,
         ),
     )
@@ -120,8 +127,18 @@ def collect_report(run_dir: Path, result: Mapping[str, Any], baseline: Mapping[s
         title=run_dir.resolve().name,
         expected=str(metadata.get("expected") or ""),
         sections=[section for section in sections if section.rows],
-        commands=(f"yamame eval {run_dir} --trials 256", f"yamame resume {run_dir}"),
+        plots=[LEARNING_CURVE, *([ATTEMPTS] if len(result["return_per_attempt"]) > 1 else [])],
+        commands=(f"yamame eval {run_dir} --trials 256{flags}", f"yamame resume {run_dir}{flags}"),
     )
+
+
+def _flags_of_environment(env: Any) -> str:
+    """Return the flags that name the code of a user's environment, for a command that makes it."""
+    described = env if isinstance(env, dict) else {}
+    module, colon, _ = str(described.get("id", "")).partition(":")
+    if isinstance(function := described.get("env_fn"), dict):
+        return f" --env {function.get('callable') or 'MODULE:FUNCTION'}"
+    return f" --import {module}" if colon else ""
 
 
 def _result_rows(result: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> Iterator[Row]:
@@ -196,11 +213,12 @@ def _counter_rows(run_dir: Path) -> Iterator[Row]:
 
 
 def _config_rows(config: Mapping[str, Any]) -> Iterator[Row]:
-    for name, value in config.items():
-        section = value if isinstance(value, dict) else {"": value}
-        for path, field in ((f"{name}.{key}".rstrip("."), field) for key, field in section.items()):
-            if isinstance(field, str | int | float) and not path.endswith("type"):
-                yield Row(path, str(field))
+    """The numbers, words and switches of the task that are set, and the main fields of the run."""
+    env = config.get("env")
+    fields = {f"env.{name}": value for name, value in (env.items() if isinstance(env, dict) else ()) if name != "type"}
+    for path, value in (fields | {name: config.get(name) for name in MAIN_FIELDS}).items():
+        if isinstance(value, str | int | float) and value != "":
+            yield Row(path, str(value))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -255,7 +273,7 @@ def render_markdown(data: ReportData) -> str:
     for place, section in enumerate(data.sections):
         lines += [f"## {section.title}", "", *([section.intro, ""] if section.intro else []), *table(section), ""]
         if place == 0:
-            lines += [line for file, caption in PLOTS.items() for line in (f"![{caption}]({file})", "")]
+            lines += [line for file in data.plots for line in (f"![{PLOTS[file]}]({file})", "")]
     return "\n".join([*lines, "## Next", "", "```", *data.commands, "```", ""])
 
 
@@ -302,10 +320,10 @@ def render_html(data: ReportData, run_dir: Path) -> str:
             yield f'<tr><th scope="row">{name}</th><td>{value}{note}</td></tr>'
 
     def plots() -> Iterator[str]:
-        for file, caption in PLOTS.items():
+        for file in data.plots:
             if (run_dir / file).is_file():
                 content = b64encode((run_dir / file).read_bytes()).decode()
-                yield f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{content}"></figure>'
+                yield f'<figure><img alt="{escape(PLOTS[file])}" src="data:image/png;base64,{content}"></figure>'
 
     body = [f"<h1>{escape(data.title)}</h1>"] + [f"<p>Expected: {escape(data.expected)}</p>"] * bool(data.expected)
     for place, section in enumerate(data.sections):

@@ -23,7 +23,7 @@ from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.data.spaces import DEFAULT_KEY
 from yamame.data.step import VectorStep
 from yamame.data.trajectory import Trajectory
-from yamame.envs.base import EpisodeVectorEnv
+from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.config import EnvConfig, GoalEnvConfig, apply_instruction
 from yamame.envs.wrappers.base import VectorEnvWrapper
 from yamame.envs.wrappers.trials import TrialWrapper
@@ -159,6 +159,14 @@ def _leaf(leaf: Shaped[np.ndarray, "..."] | np.generic) -> str:
     return f"{shape} numbers from {float(leaf.min()):.3g} to {float(leaf.max()):.3g}"
 
 
+def _build(env: EnvConfig, seed: int) -> TrialVectorEnv:
+    """Build the environments of a recording, without frames if they cannot be made for rendering."""
+    try:
+        return env.build_for_rendering(seed)
+    except UserError:
+        return env.build(env.required_num_envs or 1, seed)
+
+
 def record_trial(
     run: TrainedRun,
     *,
@@ -191,7 +199,7 @@ def record_trial(
     config = run.config
     env = apply_instruction(config.env.eval_config(), instruction)
     deterministic = config.deterministic_actions if deterministic is None else deterministic
-    with closing(env.build_for_rendering(seed)) as plain:
+    with closing(_build(env, seed)) as plain:
         if not isinstance(plain, TrialWrapper):
             raise UserError(f"{env.task_name} cannot be recorded: its trials do not consist of attempts")
         recorder = FrameRecorder(plain.env, enabled=frames)

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.envs.base import RenderableVectorEnv
-from yamame.envs.config import GoalEnvConfig, apply_instruction
+from yamame.envs.config import EnvConfig, GoalEnvConfig, apply_instruction
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder
 from yamame.errors import UserError
@@ -148,6 +148,20 @@ def record_video(
             recorded = TrialWrapper(recorder, horizon=plain.horizon, attempts=plain.attempts)
             policy = run.policy(num_envs=recorder.num_envs, seed=seed)
             return evaluate_policy(policy, recorded, trials=trials * recorder.num_envs, deterministic=True)
+
+
+def renders_frames(env: EnvConfig) -> bool:
+    """Return whether videos of the test tasks can be recorded, after rendering a frame."""
+    try:
+        with closing(env.eval_config().build_for_rendering(EVALUATION_SEED)) as trials:
+            if not isinstance(trials, TrialWrapper) or not isinstance(trials.env, RenderableVectorEnv):
+                return False
+            everywhere = np.ones(trials.num_envs, np.bool_)
+            trials.env.reset(everywhere, everywhere)
+            trials.env.render()
+            return True
+    except UserError:
+        return False
 
 
 def _caption(env: GoalEnvConfig, observation: Mapping[str, Shaped[np.ndarray, "..."]]) -> str:

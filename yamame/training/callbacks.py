@@ -1,9 +1,12 @@
 """Callbacks: objects of the user that a run calls at its start, after each iteration and evaluation, and at its end."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from yamame.errors import UserError
 from yamame.run_config import RunConfig
 from yamame.training.evaluate import EvalResult
 
@@ -52,6 +55,29 @@ class Callback:
 
     def on_end(self, run: RunProgress) -> None:
         """Called when training ends in this process: at its end, and after a signal or an error."""
+
+
+METHODS = ("on_start", "on_iteration", "on_evaluation", "on_end")
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Raise `UserError` for what is no sequence of callbacks, or a callback whose methods take other arguments."""
+    if isinstance(callbacks, Callback) or not isinstance(callbacks, Sequence):
+        raise UserError(f"callbacks: expected a list of callbacks, got {type(callbacks).__name__}: put it into a list")
+    for callback in callbacks:
+        if isinstance(callback, type):
+            raise UserError(f"callbacks: {callback.__name__} is a class: pass an object, {callback.__name__}()")
+        if not isinstance(callback, Callback):
+            raise UserError(
+                f"callbacks: {type(callback).__name__} is no yamame.Callback: make it a subclass, whose methods are "
+                f"{', '.join(METHODS)}"
+            )
+        for method in METHODS:
+            try:
+                inspect.signature(getattr(callback, method)).bind(None)
+            except TypeError as error:
+                name = f"{type(callback).__name__}.{method}"
+                raise UserError(f"callbacks: {name} cannot be called ({error}): define {method}(self, run)") from error
 
 
 def call_back(callbacks: Sequence[Callback], method: str, run: RunProgress) -> dict[str, float]:

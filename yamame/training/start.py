@@ -1,5 +1,6 @@
 """`train` and `resume`: a run directory, from its creation to its result."""
 
+import pickle
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,14 +8,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from yamame.config.named_code import import_name
-from yamame.config.serialization import to_json
+from yamame.config.serialization import diff_configs, to_json
 from yamame.data.spaces import space_to_json
 from yamame.distributed.learners import current_context, launch, should_launch
 from yamame.distributed.sharding import resolve_parallelism
 from yamame.distributed.signals import StopSignal
 from yamame.distributed_context import DistributedContext
 from yamame.envs.env_fn import EnvFnConfig
-from yamame.errors import UserError
+from yamame.errors import UserError, describe_error
 from yamame.metrics.progress import ProgressBar
 from yamame.metrics.trackers.base import check_trackers
 from yamame.run_config import RunConfig, resolve_offline_length
@@ -33,7 +34,7 @@ from yamame.runs.directory import (
 )
 from yamame.runs.durable_files import write_json
 from yamame.runs.shared_policy import is_policy_folder
-from yamame.training.callbacks import Callback
+from yamame.training.callbacks import Callback, check_callbacks
 from yamame.training.evaluate import EVAL_KEYS
 from yamame.training.first_update import describe_first_update, describe_missing_updates, is_first_update_late
 from yamame.training.run_evaluations import check_evaluation_interval
@@ -41,6 +42,19 @@ from yamame.training.run_files import RunMetadata, RunResult, read_config, read_
 from yamame.training.tracking import Tracking
 from yamame.training.trained_run import actual_env_steps, warn_corrupted
 from yamame.training.trainer import Trainer
+
+RESUMABLE = (
+    "env_steps",
+    "eval",
+    "checkpoint",
+    "fault_tolerance",
+    "env.num_workers",
+    "env.step_timeout_seconds",
+    "learner.learning_rate",
+    "learner.lr_decay_updates",
+    "learner.max_grad_norm",
+)
+"""Fields and sections that may have other values when a run is resumed."""
 
 
 def train_run(
@@ -61,10 +75,12 @@ def train_run(
         UserError: If the config cannot run; no run directory is left then.
     """
     check_trackers(track)
+    check_callbacks(callbacks)
     config = resolve_parallelism(resolve_offline_length(config))
     check_evaluation_interval(config)
     _ = config.resolved_context_length, to_json(config)  # raise before anything is created
     if should_launch(config):
+        _check_pickles(callbacks)
         return launch(_train_new, config, create_run_dir(run_dir, metadata.recipe), metadata, quiet, callbacks, track)
     with current_context(config) as distributed:
         created = create_run_dir(run_dir, metadata.recipe) if distributed.is_main else Path()
@@ -99,6 +115,7 @@ def resume_run(
             f"{directory} is a policy without its replay, which cannot be resumed: yamame train RECIPE --init-from "
             "starts a run with its weights"
         )
+    check_callbacks(callbacks)
     config = config or read_config(directory)
     if track is not None:
         record = read_tracking(directory)
@@ -109,9 +126,31 @@ def resume_run(
         if isinstance(made, int) and env_steps <= made - config.num_envs:  # runs end with a whole vector step
             raise UserError(f"cannot resume {directory} for {env_steps} environment steps: it has made {made}")
     if should_launch(config):
+        _check_pickles(callbacks)
         return launch(_resume, config, directory, env_steps, quiet, callbacks, track)
     with current_context(config) as distributed:
         return _resume(distributed, config, directory, env_steps, quiet, callbacks, track)
+
+
+def check_resumable(config: RunConfig, changed: RunConfig) -> None:
+    """Raise `UserError` for a field in which a run cannot change when it is resumed."""
+    for path in diff_configs(config, changed):
+        if not any(path == name or path.startswith(f"{name}.") for name in RESUMABLE):
+            raise UserError(
+                f"{path} cannot change when a run is resumed, only {', '.join(RESUMABLE)} can: train a new run, which "
+                "may start with the weights of this one (init_from)"
+            )
+
+
+def _check_pickles(callbacks: Sequence[Callback]) -> None:
+    """Raise `UserError` for callbacks that cannot be sent to learner processes."""
+    try:
+        pickle.dumps(callbacks)
+    except Exception as error:  # an object can raise anything
+        raise UserError(
+            f"callbacks cannot be pickled ({describe_error(error)}): several learners are processes, so define their "
+            "classes at the top of a module and keep open files and the like out of them"
+        ) from error
 
 
 def _train_new(
@@ -232,12 +271,17 @@ def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: st
 
 
 def _how_to_resume(trainer: Trainer) -> str:
-    """Return the command that resumes a run, which names the function of its environment if there is one."""
-    env, directory = trainer.config.env, trainer.directory
-    if not isinstance(env, EnvFnConfig):
-        return f"yamame resume {directory}"
-    name = import_name(env.env_fn)
-    return f"yamame resume {directory} --env {name}" if name else f"yamame.resume({str(directory)!r}, env_fn=...)"
+    """Return the command that resumes a run. It names the modules of the environment and of the test tasks."""
+    env, command = trainer.config.env, f"yamame resume {trainer.directory}"
+    if isinstance(env, EnvFnConfig):
+        name = import_name(env.env_fn)
+        if name is None:
+            return f"yamame.resume({str(trainer.directory)!r}, env_fn=...)"
+        modules = [test.partition(":")[0] for test in [import_name(env.eval_env_fn)] if test]
+        command, named = f"{command} --env {name}", {name.partition(":")[0]}
+    else:
+        modules, named = list(getattr(env, "imported_modules", ())), set()
+    return command + "".join(f" --import {module}" for module in modules if module not in named)
 
 
 def _write_run_files(trainer: Trainer, metadata: RunMetadata) -> None:

@@ -15,6 +15,7 @@ from yamame.data.schema import TaskSpec
 from yamame.data.spaces import describe_space
 from yamame.envs.config import EnvConfig, apply_instruction
 from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
+from yamame.envs.gymnasium import find_env
 from yamame.errors import UserError
 from yamame.run_config import RunConfig
 from yamame.runs.checkpoint import Checkpoint, load_checkpoint_at, load_latest_checkpoint, unflatten_tensors
@@ -114,7 +115,7 @@ def load_trained_run(directory: Path, checkpoint: str = LATEST, config: RunConfi
 def with_env(
     directory: Path,
     config: RunConfig,
-    env: EnvFn | str,
+    env: EnvFn | str | None,
     eval_env_fn: EnvFn | None = None,
     *,
     keeps_test_tasks: bool = False,
@@ -124,23 +125,30 @@ def with_env(
     Args:
         directory: Run directory.
         config: Config of the run.
-        env: Function that makes the environment, or its Gymnasium id. It makes the test tasks, too: what the caller
-            passes is what is evaluated.
+        env: Function that makes the environment, its name `module:function`, or a Gymnasium id. It makes the test
+            tasks, too: what the caller passes is what is evaluated. None: the function of the run.
         eval_env_fn: Makes the environments of the test tasks instead.
         keeps_test_tasks: Without `eval_env_fn`, the function of the run still makes the test tasks, for a run that is
             resumed.
 
     Raises:
-        UserError: If the spaces are not those of the run.
+        UserError: If the spaces are not those of the run, or there is nothing for `eval_env_fn` to go with.
     """
+    if env is None:
+        if not isinstance(config.env, EnvFnConfig):
+            raise UserError("eval_env_fn is for runs on a function's environment: pass env_fn, too")
+        env = config.env.env_fn
+    env = find_env(env) if isinstance(env, str) else env
     made = env_config(env, horizon=config.env.max_trial_steps, attempts=getattr(config.env, "attempts", 1))
-    own = {"env_fn", "eval_env_fn", "id", "vector_size"}
+    own = {"env_fn", "eval_env_fn", "id", "vector_size", "horizon", "attempts"}
     settings = {field.name for field in fields(made)} & {field.name for field in fields(config.env)} - own
     made = replace(made, **{name: getattr(config.env, name) for name in settings})
     if keeps_test_tasks and eval_env_fn is None:
         eval_env_fn = getattr(config.env, "eval_env_fn", None)
     if isinstance(made, EnvFnConfig):
         made = replace(made, eval_env_fn=eval_env_fn)
+    elif eval_env_fn is not None:
+        raise UserError("test tasks of their own go with a function that makes the environment, not a Gymnasium id")
     for each in (made, made.eval_config()):
         require_same_spaces(read_task_spec(directory, config), each)
     return replace(config, env=made)

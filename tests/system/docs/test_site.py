@@ -1,6 +1,7 @@
 """The documentation site: built without a warning, complete, and of this machine alone."""
 
 import contextlib
+import html
 import http.server
 import re
 import sys
@@ -89,6 +90,24 @@ def test_the_interface_page_has_fields_and_what_they_mean(site: Path) -> None:
     ):
         assert f'id="{name}"' in content
     assert (TDLoss.__doc__ or "").split(",")[0].split("(")[1] in content
+
+
+def test_signatures_are_wrapped(site: Path) -> None:
+    """For that the site needs a formatter, which its extra installs."""
+    content = (site / "api.html").read_text(encoding="utf-8")
+    blocks = re.findall(r'<div class="[^"]*doc-signature[^"]*">(.*?)</div>', content, re.DOTALL)
+    lines = [html.unescape(re.sub("<[^>]+>", "", block)).strip("\n").split("\n") for block in blocks]
+    assert max(len(line) for block in lines for line in block) <= 90
+    assert any(block[0] == "train(" and len(block) > 10 for block in lines)
+    assert re.search(r'^docs = \[.*"ruff', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_what_newcomers_read_is_at_the_top_of_the_menu(site: Path) -> None:
+    _, _, menu = (site / "index.html").read_text(encoding="utf-8").partition("md-nav--primary")
+    pages = [Path(page).stem for page in re.findall(r'href="(?:\./)?(\w+\.html)"', menu)]
+    first = list(dict.fromkeys(page for page in pages if page != "index"))[:4]
+    assert first == ["installation", "quickstart", "custom_environments", "will_it_learn"]
+    assert "Coming from another library" in menu
 
 
 def test_the_page_about_figures_names_all_of_them() -> None:

@@ -63,10 +63,12 @@ def test_pictures_show_what_there_is(tmp_path, lines, attempts):
     write_report(tmp_path)
     curve = tmp_path / "learning_curve.png"
     assert shows(curve, RED) and shows(curve, GREY) and shows(curve, BLUE) == (lines > 0)
-    assert shows(tmp_path / "return_per_attempt.png", BLUE)
-    assert shows(tmp_path / "return_per_attempt.png", GREEN) == (attempts > 1)
-    # a band of a fifth of the color, over white
-    assert attempts == 1 or shows(tmp_path / "return_per_attempt.png", tuple(round(255 - (255 - c) / 5) for c in BLUE))
+    picture, text = tmp_path / "return_per_attempt.png", (tmp_path / "report.md").read_text()
+    assert picture.exists() == ("(return_per_attempt.png)" in text) == (attempts > 1), "one attempt is one bar"
+    if attempts > 1:
+        assert shows(picture, BLUE) and shows(picture, GREEN)
+        # a band of a fifth of the color, over white
+        assert shows(picture, tuple(round(255 - (255 - c) / 5) for c in BLUE))
 
 
 def test_the_text_has_results_settings_and_commands(tmp_path):
@@ -107,6 +109,24 @@ def test_the_text_has_results_settings_and_commands(tmp_path):
     ):
         assert part in text
     assert "random" not in text and "type" not in text and "deep" not in text
+
+
+def test_a_report_has_the_main_fields_and_no_table_of_all(tmp_path):
+    write_run(tmp_path, evaluation([0.5]))
+    exploration = {f"field_{number}": number for number in range(40)}
+    env = {"type": "a:C", "id": "my_tasks:Beacon-v0", "horizon": 60, "hidden": ""}
+    config = {"env": env, "num_envs": 8, "seed": 3, "exploration": exploration, "init_from": ""}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    write_report(tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    _, _, section = text.partition("## Config")
+    assert [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")] == [
+        "env.id",
+        "env.horizon",
+        "num_envs",
+        "seed",
+    ]
+    assert "yamame eval" in text and "--import my_tasks" in section
 
 
 def test_training_tasks_are_reported_if_they_differ(tmp_path):

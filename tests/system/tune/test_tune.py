@@ -1,6 +1,7 @@
 """`yamame tune`: what it searches, prunes, resumes and reports."""
 
 import json
+import re
 import shlex
 import shutil
 import socket
@@ -23,7 +24,7 @@ from yamame.tools.study.execute import PlannedRun
 from yamame.training.callbacks import Callback, RunProgress
 
 pytest.importorskip("optuna")
-from yamame.tools.tune import study, trial
+from yamame.tools.tune import report, study, trial
 
 TINY = ["--env.horizon", "3", "--env-steps", "256", "--eval.interval-env-steps", "64", *SMALL]
 SEARCH = ["--search", "learner.learning_rate=log:1e-4..1e-2", "--search", "replay.batch_size=8,16"]
@@ -99,6 +100,26 @@ def test_it_finds_good_settings_and_prunes_bad_ones(
 def test_without_pruning_every_trial_ends(fake: FakeTune, tune: Callable[..., dict[str, Any]]) -> None:
     assert {trial["state"] for trial in tune("--trials", "12", "--no-pruning")["trials"]} == {"complete"}
     assert set(fake.evaluations.values()) == {4}
+
+
+def test_progress_counts_the_trials_of_the_search(
+    fake: FakeTune, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["tune", "passive-tmaze", *SEARCH, "--output-dir", str(tmp_path / "search")]
+    for trials, expected in (("2", ["[1/2]", "[2/2]"]), ("3", ["[3/3]"]), ("3", [])):
+        _, err = output_json(capsys, *command, "--trials", trials)
+        assert re.findall(r"\[\d+/\d+\]", err) == expected
+
+
+def test_a_count_of_trials_has_no_halves(tmp_path: Path, fake: FakeTune, capsys: pytest.CaptureFixture[str]) -> None:
+    drawn: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "save", lambda figure, path: drawn.append(figure))
+        search = ["--search", "replay.batch_size=8..9", "--trials", "2"]
+        output_json(capsys, "tune", "passive-tmaze", "--output-dir", str(tmp_path / "search"), *search)
+    trials, sizes, *_ = drawn[-1].axes
+    for axes in (trials, sizes):
+        assert all(tick == round(tick) for tick in axes.get_xticks()), axes.get_xlabel()
 
 
 def test_a_stopped_search_goes_on_where_it_was(fake: FakeTune, tune: Callable[..., dict[str, Any]]) -> None:

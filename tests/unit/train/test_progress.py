@@ -1,4 +1,5 @@
 import io
+import re
 from contextlib import redirect_stderr
 
 import pytest
@@ -129,3 +130,12 @@ def test_trials_are_counted_every_few_seconds(capsys):
         counter.update(finished)
         clock.now += 1
     assert capsys.readouterr() == ("", "500 / 2,000 trials\n1,000 / 2,000 trials\n1,500 / 2,000 trials\n")
+
+
+def test_the_bar_leaves_room_for_the_echo_of_ctrl_c(monkeypatch):
+    """A terminal writes ^C after the last line; if that breaks the line, the bar is drawn twice."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", run(Terminal(), 12))
+    lines = [line for line in re.split("[\r\n]+", text) if line]
+    assert any("env steps" in line for line in lines) and max(map(len, lines)) <= 54

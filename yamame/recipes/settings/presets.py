@@ -286,7 +286,7 @@ def apply_variants(config: RunConfig, names: Sequence[str]) -> RunConfig:
     """
     for name in names:
         if name not in VARIANTS:
-            raise UserError(f"unknown variant {name!r}: choose among {', '.join(VARIANTS)}")
+            raise UserError(f"unknown variant {name!r}: choose among {', '.join(list_variants(config))}")
         changed = VARIANTS[name](config)
         if changed == config:
             raise UserError(f"variant {name} changes nothing here: leave it out")

@@ -15,7 +15,8 @@ from jaxtyping import Float32
 from yamame.errors import UserError, check_range
 from yamame.nets.introspection import PROBE_POINTS
 from yamame.runs.directory import CHECKPOINTS
-from yamame.tools.plots import color, compact, line_style, new_figure
+from yamame.tools.options import config_with_env
+from yamame.tools.plots import color, compact, line_style, new_figure, set_whole_ticks
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
 from yamame.tools.trial_recording import record_trial
 from yamame.training.trained_run import load_trained_run
@@ -31,6 +32,8 @@ class Options:
 
     seed: int | None = None
     """Seed of the trial; None: that of evaluations."""
+    env: str = ""
+    """Environment of the trial: your module:function, or a Gymnasium id; empty: that of the run."""
 
     def __post_init__(self) -> None:
         check_range(self, "seed", ge=0)
@@ -45,7 +48,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     checkpoints = list_kept_checkpoints(run)
     if not checkpoints:
         raise UserError(f"no checkpoint in {run / CHECKPOINTS}: the run stopped before the first one")
-    largest = [max_activations(run, path, options.seed) for path in checkpoints]
+    largest = [max_activations(run, path, options) for path in checkpoints]
     figure, panels = new_figure(columns=len(PROBE_POINTS), width=2.3 * len(PROBE_POINTS), height=3.6)
     updates = np.array([checkpoint_updates(path) for path in checkpoints])
     for number, (axes, place) in enumerate(zip(panels, PROBE_POINTS, strict=True)):
@@ -64,9 +67,10 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     return figure
 
 
-def max_activations(run: Path, checkpoint: Path, seed: int | None) -> Float32[np.ndarray, "L P timesteps"]:
+def max_activations(run: Path, checkpoint: Path, options: Options) -> Float32[np.ndarray, "L P timesteps"]:
     """Return the activations of a trial of the checkpoint. Raises `UserError` without a Transformer."""
-    played = record_trial(load_trained_run(run, str(checkpoint)), seed=seed, frames=False, keep=1)
+    trained = load_trained_run(run, str(checkpoint), config_with_env(run, options.env or None))
+    played = record_trial(trained, seed=options.seed, frames=False, keep=1)
     max_abs_LPT = played.analysis.max_abs_LPT if played.analysis else None
     if max_abs_LPT is None:
         raise UserError(f"{run} has no Transformer: activations needs a run with a Transformer")
@@ -85,6 +89,7 @@ def _through_training(
             marker="o", markersize=3.5, label=f"layer {layer + 1}",
         )  # fmt: skip
     axes.set_xlabel("gradient updates")
+    set_whole_ticks(axes)
     axes.xaxis.set_major_formatter(compact)
     axes.locator_params(axis="x", nbins=4)
 

@@ -11,7 +11,8 @@ from jaxtyping import Float32, UInt8
 
 from yamame.errors import UserError, check_range
 from yamame.runs.directory import LATEST
-from yamame.tools.plots import COLORS, new_figure, plain
+from yamame.tools.options import config_with_env
+from yamame.tools.plots import COLORS, new_figure, plain, set_whole_ticks
 from yamame.tools.run_groups import single_run
 from yamame.tools.trial_recording import TrialRecording, record_trial
 from yamame.training.trained_run import load_trained_run
@@ -38,6 +39,8 @@ class Options:
     """latest, best, or a path."""
     seed: int | None = None
     """Seed of the trial; None: that of evaluations."""
+    env: str = ""
+    """Environment of the trial: your module:function, or a Gymnasium id; empty: that of the run."""
     instruction: str = ""
     """Instruction of the trial; empty: sampled by the task."""
 
@@ -49,7 +52,7 @@ class Options:
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
     """A row per head, a column per step up to the attending one; darker is more."""
     run = single_run(paths)
-    trained = load_trained_run(run, options.checkpoint)
+    trained = load_trained_run(run, options.checkpoint, config_with_env(run, options.env or None))
     played = record_trial(trained, seed=options.seed, instruction=options.instruction, keep=KEEP)
     if played.analysis is None or played.analysis.attention is None:
         raise UserError(f"{run} has no attention: attention needs a run with a Transformer")
@@ -92,7 +95,7 @@ def _heatmap(axes: "Axes", weight_LHT: Float32[np.ndarray, "L H T"], attended: S
     middles = [layer * heads + (heads - 1) / 2 for layer in range(layers)]
     axes.set_yticks(middles, [f"layer {layer + 1}" for layer in range(layers)])
     axes.set(xlabel="attended step", ylabel=f"{heads} heads of each layer")
-    axes.locator_params(axis="x", integer=True)
+    set_whole_ticks(axes)
     axes.grid(visible=False)
     for time in attended:
         axes.plot(time, layers * heads - 0.4, "^", color=COLORS[1], markersize=6, clip_on=False, zorder=4)

@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int64
 
 from yamame.collect.exploration import ExplorationConfig, NoExploration
 from yamame.errors import UserError, check_range
-from yamame.tools.plots import compact, new_figure
+from yamame.tools.plots import compact, new_figure, set_whole_ticks
 from yamame.tools.run_groups import single_run
 from yamame.training.run_files import read_config, read_task_spec
 
@@ -70,6 +70,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     discrete = isinstance(task.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
     unit = "probability of a random action" if discrete else "standard deviation of the noise"
     over_trial.set(xlabel="step of a trial", ylabel=f"maximum {unit}" if varies else unit, title="Over a trial")
+    set_whole_ticks(over_trial)
     over_training.set(xlabel="environment steps of training", title="Over training")
     over_training.xaxis.set_major_formatter(compact)
     over_trial.set_ylim(bottom=0)

@@ -17,7 +17,8 @@ from yamame.algorithms.analysis import SupportsAnalysis
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError, check_range
 from yamame.runs.directory import LATEST
-from yamame.tools.plots import compact, new_figure
+from yamame.tools.options import config_with_env
+from yamame.tools.plots import compact, new_figure, set_whole_ticks
 from yamame.tools.run_data import iter_trajectories
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
 from yamame.tools.trial_recording import record_trial
@@ -43,6 +44,8 @@ class Options:
     """latest, best, or a path, for `trial`."""
     seed: int | None = None
     """Seed of the trial; None: that of evaluations."""
+    env: str = ""
+    """Environment of the trial: your module:function, or a Gymnasium id; empty: that of the run."""
     instruction: str = ""
     """Instruction of the trial; empty: sampled by the task."""
 
@@ -64,7 +67,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     figure, (axes,) = new_figure(width=8.2)
     if options.x_axis == "trial" or len(checkpoints) < 2:
         played = record_trial(
-            load_trained_run(run, options.checkpoint),
+            load_trained_run(run, options.checkpoint, config_with_env(run, options.env or None)),
             seed=options.seed,
             instruction=options.instruction,
             frames=False,
@@ -74,6 +77,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
             raise UserError(NO_ANALYSIS.format(run=run))
         x, q_XG, gammas_G = np.arange(len(played)), played.analysis.q_TG, played.analysis.gammas_G
         axes.set(xlabel="step of the trial", title=f"Values along a trial, after {played.updates:,} updates")
+        set_whole_ticks(axes)
         ylabel = "value of the action taken"
     else:
         trajectories = newest_trajectories(run, options.num_trajectories)
@@ -81,6 +85,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         means = [mean_values(run, path, trajectories) for path in checkpoints]
         q_XG, gammas_G = np.stack([values for values, _ in means]), means[0][1]
         axes.set(xlabel="gradient updates", title=f"Values through training, {len(trajectories)} stored trajectories")
+        set_whole_ticks(axes)
         axes.xaxis.set_major_formatter(compact)
         ylabel = "mean value of the stored actions"
     axes.set_ylabel(f"{ylabel}, in units of reward")

@@ -1,28 +1,32 @@
 """The model card of a policy, generated from its files."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from yamame.config.named_code import import_name
 from yamame.envs.config import EnvConfig
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.runs.locate import HUB, import_hub
-from yamame.training.run_files import RunMetadata, read_config, read_metadata, read_result
+from yamame.tools.video import renders_frames
+from yamame.training.run_files import RunMetadata, read_metadata, read_result
 
 TAGS = ("reinforcement-learning", "in-context-reinforcement-learning", "meta-reinforcement-learning", "yamame")
 
 
-def render_card(folder: Path, repo: str, *, curve: str) -> str:
+def render_card(folder: Path, repo: str, env: EnvConfig, *, curve: str) -> str:
     """Return the text of `README.md`.
 
     Args:
         folder: Policy folder.
         repo: `user/repo`.
+        env: Environment in which the policy was evaluated. Its commands are printed as far as they work: without one
+            for a video if it has no frames.
         curve: File name of the learning curve.
     """
-    config, metadata, result = read_config(folder), read_metadata(folder), read_result(folder) or {}
-    task = config.env.task_name
+    metadata, result = read_metadata(folder), read_result(folder) or {}
+    task = env.task_name
     hub = import_hub()
     actions = "the most likely actions" if result.get("deterministic_actions") else "sampled actions"
     scores = {"mean return": result["return_mean"], _success_label(result): result["success_rate"]}
@@ -59,7 +63,7 @@ def render_card(folder: Path, repo: str, *, curve: str) -> str:
         "with 95 % intervals.",
         "",
         *("## Use", ""),
-        *_use(repo, config.env, result),
+        *_use(repo, env, result),
         "",
         *("## Training", ""),
         *_training(metadata, result),
@@ -89,7 +93,7 @@ def _success_label(result: Mapping[str, Any]) -> str:
     return "success rate of any attempt" if len(result["return_per_attempt"]) > 1 else "success rate"
 
 
-def _row(name: str, value: float, interval: tuple[float, float] | None = None) -> str:
+def _row(name: str, value: float, interval: Sequence[float] | None = None) -> str:
     ends = "" if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}"
     return f"| {name} | {value:.4g} | {ends} |"
 
@@ -97,10 +101,14 @@ def _row(name: str, value: float, interval: tuple[float, float] | None = None) -
 def _use(repo: str, env: EnvConfig, result: Mapping[str, Any]) -> Iterator[str]:
     source = f"{HUB}{repo}"
     extras = ",".join(filter(None, ("hub", env.required_extra)))
-    made_by = " --env MODULE:FUNCTION  # makes the environment" if isinstance(env, EnvFnConfig) else ""
+    made_by = "".join(f" --import {module}" for module in getattr(env, "imported_modules", ()))
+    if isinstance(env, EnvFnConfig):
+        made_by = f" --env {import_name(env.env_fn) or 'MODULE:FUNCTION'}  # makes the environment"
     yield from ("```sh", f"pip install '.[{extras}]'  # in a checkout of Yamame")
     yield f"yamame eval {source} --trials {result['trials']}{made_by}"
-    yield from (f"yamame play {source} --output trial.gif{made_by}", "```", "")
+    if renders_frames(env):
+        yield f"yamame play {source} --output trial.gif{made_by}"
+    yield from ("```", "")
     yield from ("```python", "import yamame", "", f'policy = yamame.load("{source}")', "policy.reset()")
     yield from ("action = policy.act(observation, reward=0.0, episode_start=True)", "```", "")
     yield "The files are JSON and safetensors. Nothing in them is executed, and their digests are checked."

@@ -53,7 +53,7 @@ def _push(options: argparse.Namespace, rest: list[str]) -> int:
         return 0
     result = pack_policy(run, folder, **settings)
     if repo is not None:
-        write_card(folder, repo)
+        write_card(folder, repo, run.config.env)
     written = {"folder": str(folder), "num_bytes": folder_bytes(folder), **result}
     print(json.dumps(written) if options.json else f"{folder}: {_size(written['num_bytes'])}")
     return 0

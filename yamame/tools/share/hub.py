@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from yamame.envs.config import EnvConfig
 from yamame.errors import UserError
 from yamame.metrics.registry import read_metrics
 from yamame.runs.directory import CHECKPOINTS
@@ -47,7 +48,7 @@ def push(run: TrainedRun, repo: str, *, private: bool = False, **settings: Any) 
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / "policy"
         result = pack_policy(run, folder, **settings)
-        write_card(folder, repo)
+        write_card(folder, repo, run.config.env)
         try:
             api = hub.HfApi(library_name="yamame", library_version=version("yamame"))
             api.create_repo(repo, private=private or None, exist_ok=True)
@@ -68,9 +69,15 @@ def push(run: TrainedRun, repo: str, *, private: bool = False, **settings: Any) 
         }
 
 
-def write_card(folder: Path, repo: str) -> None:
-    """Write the model card of a policy folder, and its picture of the learning curve. The manifest has neither."""
+def write_card(folder: Path, repo: str, env: EnvConfig) -> None:
+    """Write the model card of a policy folder, and its picture of the learning curve. The manifest has neither.
+
+    Args:
+        folder: Policy folder.
+        repo: `user/repo`.
+        env: Environment in which the policy was evaluated.
+    """
     result = read_result(folder) or {}
     baseline = result.get("random_baseline")
     plot_learning_curve(folder / CURVE, read_metrics(folder), result, baseline["return_mean"] if baseline else None)
-    (folder / CARD).write_text(render_card(folder, repo, curve=CURVE), encoding="utf-8")
+    (folder / CARD).write_text(render_card(folder, repo, env, curve=CURVE), encoding="utf-8")

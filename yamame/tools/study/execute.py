@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame import recipes
-from yamame.config.serialization import first_difference
+from yamame.config.serialization import first_difference, from_json, to_json
 from yamame.errors import UserError, describe_error
 from yamame.run_config import RunConfig
 from yamame.runs.directory import CONFIG, RunLockedError, clear_interrupted_start
@@ -83,20 +83,36 @@ def train_or_resume(run: PlannedRun, quiet: bool, callbacks: Sequence[Callback] 
 
 
 def execute(
-    runs: Sequence[PlannedRun], *, quiet: bool, train: Callable[[PlannedRun, bool], Mapping[str, Any]]
+    runs: Sequence[PlannedRun],
+    *,
+    quiet: bool,
+    train: Callable[[PlannedRun, bool], Mapping[str, Any]],
+    number: int | None = None,
+    total: int | None = None,
 ) -> Outcome:
     """Train or resume the runs that are not finished, one after the other until a signal; report those that fail.
 
-    `train` is a function like `train_or_resume`. Raises `UserError`, before any training, if a directory holds a run
-    with another config.
+    Args:
+        runs: Runs that are planned.
+        quiet: Hide the progress of a run.
+        train: A function like `train_or_resume`.
+        number: Number that progress shows for the first run that is trained; None: counted by the finished ones.
+        total: Number of all runs that progress shows; None: of these.
+
+    Raises:
+        UserError: Before any training, if a directory holds a run with another config, or if what reports on the runs
+            could not read their configs, which name a module of the user's.
     """
+    for run in runs:
+        from_json(RunConfig, to_json(run.config))
     remaining = [run for run in runs if run.status() is not RunStatus.FINISHED]
     for run in runs:
         if run not in remaining:
             write_missing_report(run.directory)
     outcome = Outcome()
-    for number, run in enumerate(remaining, start=len(runs) - len(remaining) + 1):
-        _log(f"[{number}/{len(runs)}] {run.title}")
+    first = len(runs) - len(remaining) + 1 if number is None else number
+    for count, run in enumerate(remaining, start=first):
+        _log(f"[{count}/{total or len(runs)}] {run.title}")
         try:
             status = run.status()
             if status is RunStatus.FINISHED:  # by another process, since this one began

@@ -111,12 +111,13 @@ def _tune(options: argparse.Namespace, rest: list[str]) -> int:
         flags=rest,
         space=space,
         directory=directory,
+        num_trials=options.trials,
     )
     # Ray reports processes that die on stdout
     with redirect_stdout(sys.stderr), closing(_make_executor(options, tune_config, config)) as executor:
         make_directory(directory)
         with study.open_study(tune_config, prunes=not options.no_pruning) as opened:
-            outcome = study.run_trials(opened, tune_config, executor, num_trials=options.trials)
+            outcome = study.run_trials(opened, tune_config, executor)
             results, text = report.write_search_report(opened.study, tune_config)
     results |= {"failed": outcome.failed, **({"stopped_by": outcome.stopped_by} if outcome.stopped_by else {})}
     lines = [text, *(f"Failed: {title}: {error}" for title, error in outcome.failed.items())]

@@ -9,7 +9,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from yamame.runs.durable_files import replace_atomically
-from yamame.tools.plots import COLORS, RANDOM_COLOR, new_figure, save
+from yamame.tools.plots import COLORS, RANDOM_COLOR, new_figure, save, set_whole_ticks
 from yamame.tools.study.report import format_score, markdown_table
 from yamame.tools.tune.space import Choices
 from yamame.tools.tune.study import ERROR
@@ -49,6 +49,7 @@ def plot_search(trials: Sequence[FrozenTrial], config: TuneConfig) -> "Figure":
     panels[0].step([trial.number for trial in complete], best, where="post", color=COLORS[1], label="best so far")
     panels[0].set(xlabel="trial", ylabel="mean return", title=config.recipe.name)
     panels[0].legend(frameon=False, fontsize=8)
+    set_whole_ticks(panels[0])
     for axes, (flag, parameter) in zip(panels[1:], config.space.items(), strict=False):
         axes.set(xlabel=flag.removeprefix("--"))
         if isinstance(parameter, Choices):
@@ -58,6 +59,8 @@ def plot_search(trials: Sequence[FrozenTrial], config: TuneConfig) -> "Figure":
         else:
             axes.set_xscale("log" if parameter.log else "linear")
             _scatter(axes, trials, [trial.params[flag] for trial in trials])
+            if parameter.is_int and not parameter.log:
+                set_whole_ticks(axes)
     for axes in panels[1 + len(config.space) :]:
         axes.set_visible(False)
     return figure

@@ -59,8 +59,8 @@ def open_study(config: TuneConfig, *, prunes: bool) -> Iterator[OpenStudy]:
         raise UserError(f"another process searches in {config.directory}: wait for it, or stop it") from None
 
 
-def run_trials(opened: OpenStudy, config: TuneConfig, executor: TrialExecutor, *, num_trials: int) -> Outcome:
-    """Make trials until the study has `num_trials`, first those that were interrupted. A signal stops them."""
+def run_trials(opened: OpenStudy, config: TuneConfig, executor: TrialExecutor) -> Outcome:
+    """Make trials until the study has `config.num_trials`, first those that were interrupted. A signal stops them."""
     waiting = [(asked, _propose(asked, config)) for asked in opened.interrupted]
     active: dict[int, optuna.Trial] = {}
     outcome = Outcome()
@@ -68,7 +68,7 @@ def run_trials(opened: OpenStudy, config: TuneConfig, executor: TrialExecutor, *
         while True:
             while len(active) < executor.capacity() and not stop.is_requested() and not outcome.stopped_by:
                 if not waiting:
-                    if len(opened.study.get_trials(deepcopy=False)) >= num_trials:
+                    if len(opened.study.get_trials(deepcopy=False)) >= config.num_trials:
                         break
                     new = opened.study.ask()
                     waiting.append((new, _propose(new, config)))

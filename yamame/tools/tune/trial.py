@@ -49,6 +49,8 @@ class TuneConfig:
     """Flags of all trials."""
     space: SearchSpace
     directory: Path
+    num_trials: int
+    """Number of trials in all, for progress; no part of what is searched."""
 
     def train_command(self, params: Mapping[str, Any]) -> list[str]:
         """Return the arguments of `yamame train` for the settings of a trial."""
@@ -97,7 +99,8 @@ def run_trial(config: TuneConfig, trial: Trial, report: Report, *, quiet: bool) 
         run = config.run_of(trial)
     except UserError as error:
         return Outcome(failed={trial.name: str(error)})
-    return execute([run], quiet=quiet, train=partial(train_or_resume, callbacks=[Pruning(report)]))
+    train = partial(train_or_resume, callbacks=[Pruning(report)])
+    return execute([run], quiet=quiet, train=train, number=trial.number + 1, total=config.num_trials)
 
 
 class TrialExecutor(ABC):

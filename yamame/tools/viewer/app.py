@@ -120,15 +120,15 @@ def _refusal(reason: str) -> ASGIApp:
     return PlainTextResponse(f"403: {reason}\n", status_code=403)
 
 
-def build_viewer_app(index: RunIndex, access: Access) -> Starlette:
-    """Return the ASGI application."""
+def build_viewer_app(index: RunIndex, access: Access, *, env: str | None = None) -> Starlette:
+    """Return the ASGI application. `env` is that of `rollouts.routes`."""
     summaries = SummaryCache(index)
     api = [
         *runs.routes(index, summaries),
         *configs.routes(index),
         *notes.routes(index),
         *curves.routes(index, summaries),
-        *rollouts.routes(index),
+        *rollouts.routes(index, env),
         *run_page.routes(index, summaries, read_only=access.read_only),
     ]
     return Starlette(
@@ -155,6 +155,7 @@ def serve_viewer(
     open_browser: bool,
     require_token: bool = False,
     read_only: bool = False,
+    env: str | None = None,
 ) -> None:
     """Print the address on stdout and serve until SIGINT. Raises `UserError` if the address cannot be bound.
 
@@ -164,7 +165,7 @@ def serve_viewer(
     port = listener.getsockname()[1]
     token = new_token() if require_token or host not in LOOPBACK else ""
     access = Access(token=token, cookie=f"yamame-view-{port}", read_only=read_only)
-    app = build_viewer_app(RunIndex(roots), access)
+    app = build_viewer_app(RunIndex(roots), access, env=env)
     url = url_of(host, port) + (f"?token={access.token}" if access.token else "")
     print(f"yamame view: {url}  (Ctrl-C to stop)", flush=True)
     if open_browser:

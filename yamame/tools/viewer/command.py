@@ -4,9 +4,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from yamame.config.named_code import caller_modules
 from yamame.errors import UserError
 from yamame.runs.locate import locate_run
 from yamame.tools.options import add_command, add_flags, reject_unknown
+from yamame.tools.viewer.player_process import RESTART_ADVICE
 from yamame.tools.web.options import add_address_flags, check_port, libraries_of
 
 DEFAULT_ROOTS = (Path("runs"), Path("sweeps"))
@@ -34,7 +36,7 @@ def register(subparsers: Any) -> None:
     add_address_flags(view, port=0, port_help="port (default 0: any free port)")
     view.add_argument("--read-only", action="store_true", help="write no notes and tags either")
     view.add_argument("--no-browser", action="store_true", help="print the URL only")
-    add_flags(view, "--import")
+    add_flags(view, "--env", "--import")
 
 
 def _view(options: argparse.Namespace, rest: list[str]) -> int:
@@ -43,14 +45,16 @@ def _view(options: argparse.Namespace, rest: list[str]) -> int:
     check_port(options.port)
     with libraries_of("view", "view", "starlette", "uvicorn"):
         from yamame.tools.viewer.app import serve_viewer
-    serve_viewer(
-        roots,
-        host=options.host,
-        port=options.port,
-        open_browser=not options.no_browser,
-        require_token=options.token,
-        read_only=options.read_only,
-    )
+    with caller_modules((), advice=RESTART_ADVICE):
+        serve_viewer(
+            roots,
+            host=options.host,
+            port=options.port,
+            open_browser=not options.no_browser,
+            require_token=options.token,
+            read_only=options.read_only,
+            env=options.env,
+        )
     return 0
 
 

@@ -14,6 +14,9 @@ from yamame.types import Connection
 
 _T = TypeVar("_T")
 
+RESTART_ADVICE = "restart yamame view --import {}"
+"""What messages say to do about a module that is not named."""
+
 
 class PlayerProcess:
     """Calls functions in a child process, which starts at the first call and again after a failure.
@@ -79,7 +82,7 @@ def _main(connection: Connection, modules: Sequence[str]) -> None:
     """Call functions until the connection is closed; exit with the parent, whatever an environment does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal, for the server
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    with caller_modules(modules):
+    with caller_modules(modules, advice=RESTART_ADVICE):
         while True:
             try:
                 function, arguments = connection.recv()

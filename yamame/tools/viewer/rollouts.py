@@ -4,6 +4,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from yamame.config.named_code import caller_module_names
+from yamame.config.named_code import caller_module_names, without_environments
 from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError
 from yamame.runs.checkpoint import STATE, TENSORS, list_checkpoints
 from yamame.runs.directory import BEST, CHECKPOINTS, CONFIG, LATEST, METADATA, MILESTONES, RESULT, SPACES
+from yamame.tools.options import config_with_env
 from yamame.tools.run_groups import checkpoint_updates
 from yamame.tools.trial_recording import record_trial
 from yamame.tools.viewer.player_process import PlayerProcess
@@ -94,18 +96,23 @@ class TrialPlayer:
             return reply
 
 
-def routes(index: RunIndex) -> list[Route]:
-    """Return `/api/rollouts/<run>` (choices of the form) and below it `recording`, `frames/<key>`, `adaptation`."""
+def routes(index: RunIndex, env: str | None = None) -> list[Route]:
+    """Return `/api/rollouts/<run>` (choices of the form) and below it `recording`, `frames/<key>`, `adaptation`.
+
+    Args:
+        index: The runs.
+        env: Environment in which policies play, as `module:function` or a Gymnasium id; None: that of the run.
+    """
     player, process = TrialPlayer(), PlayerProcess(caller_module_names(), timeout_seconds=PLAY_SECONDS)
 
     def run_dir(request: Request) -> Path:
         return index.entry(request.path_params["run_id"]).path
 
     def choices(request: Request) -> Response:
-        return FiniteJSONResponse(_choices(run_dir(request)))
+        return FiniteJSONResponse(_choices(run_dir(request), env))
 
     def recording(request: Request) -> Response:
-        query = _Query.from_request(request, run_dir(request))
+        query = _Query.from_request(request, run_dir(request), env)
         key = query.key("recording")
         reply = player.get_or_play(key, lambda: process.call(_record, query, key))
         return Response(reply.body, media_type="application/json")
@@ -118,7 +125,7 @@ def routes(index: RunIndex) -> list[Route]:
         return Response(reply.frames, media_type="application/octet-stream")
 
     def adaptation(request: Request) -> Response:
-        query = _Query.from_request(request, run_dir(request))
+        query = _Query.from_request(request, run_dir(request), env)
         reply = player.get_or_play(query.key("adaptation"), lambda: process.call(_measure, query))
         return Response(reply.body, media_type="application/json")
 
@@ -136,6 +143,7 @@ class _Query:
     """A request for a trial or for an adaptation curve."""
 
     directory: Path
+    env: str | None
     checkpoint: str
     """`latest`, `best`, or the path of a milestone."""
     path: Path
@@ -145,7 +153,7 @@ class _Query:
     deterministic: bool | None
 
     @staticmethod
-    def from_request(request: Request, directory: Path) -> "_Query":
+    def from_request(request: Request, directory: Path, env: str | None) -> "_Query":
         query = request.query_params
         seed, mode = query.get("seed", ""), query.get("actions", "")
         if not (seed.isascii() and seed.isdigit() and len(seed) <= 9):
@@ -159,12 +167,17 @@ class _Query:
             raise UserError("this checkpoint does not exist any more: choose another one")
         return _Query(
             directory=directory,
+            env=env,
             checkpoint=checkpoint if checkpoint in (LATEST, "best") else str(checkpoints[checkpoint]),
             path=checkpoints[checkpoint],
             seed=int(seed),
             instruction=query.get("instruction", "").strip()[:_MAX_INSTRUCTION],
             deterministic=_MODES[mode],
         )
+
+    def load(self) -> TrainedRun:
+        """Load the policy, which acts in the environment of the query."""
+        return load_trained_run(self.directory, self.checkpoint, config_with_env(self.directory, self.env))
 
     def key(self, kind: str) -> str:
         """Return a name for the reply that is valid in a URL."""
@@ -205,15 +218,17 @@ def _complete(folder: Path) -> list[Path]:
         return []
 
 
-def _choices(directory: Path) -> dict[str, Any]:
+def _choices(directory: Path, env: str | None) -> dict[str, Any]:
     _check_files(directory)
-    config, adaptation = read_config(directory), load_final_adaptation(directory)
-    env = config.env
+    with without_environments() if env else nullcontext():  # none is made in this process
+        config, adaptation = read_config(directory), load_final_adaptation(directory)
     takes_instruction = (
-        isinstance(env, GoalEnvConfig) and type(env).with_instruction is not GoalEnvConfig.with_instruction
+        env is None
+        and isinstance(config.env, GoalEnvConfig)
+        and type(config.env).with_instruction is not GoalEnvConfig.with_instruction
     )
     return {
-        "task": env.eval_config().task_name,
+        "task": config.env.eval_config().task_name if env is None else env.rpartition(":")[2],
         "checkpoints": [
             {"name": name, "updates": checkpoint_updates(path)} for name, path in _checkpoints(directory).items()
         ],
@@ -225,7 +240,7 @@ def _choices(directory: Path) -> dict[str, Any]:
 
 
 def _record(query: _Query, key: str) -> CachedReply:
-    run = load_trained_run(query.directory, query.checkpoint)
+    run = query.load()
     recording = record_trial(run, seed=query.seed, instruction=query.instruction, deterministic=query.deterministic)
     frames = UniqueFrames.from_recording(recording)
     body = FiniteJSONResponse({"key": key, **recording_to_json(recording, frames)}).body
@@ -233,7 +248,7 @@ def _record(query: _Query, key: str) -> CachedReply:
 
 
 def _measure(query: _Query) -> CachedReply:
-    run = load_trained_run(query.directory, query.checkpoint)
+    run = query.load()
     curve = measure_adaptation(run, seed=query.seed, instruction=query.instruction)
     return CachedReply(bytes(FiniteJSONResponse(asdict(curve)).body))
 

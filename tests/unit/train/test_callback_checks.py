@@ -1,0 +1,57 @@
+"""What is no list of callbacks is refused, before a run directory is made."""
+
+from typing import Any
+
+import pytest
+
+from yamame.errors import UserError
+from yamame.training.callbacks import METHODS, Callback, check_callbacks
+
+
+class Good(Callback):
+    def on_iteration(self, run: Any, *, printed: bool = False) -> None: ...
+
+
+class WithoutRun(Callback):
+    def on_evaluation(self) -> None:  # type: ignore[override]
+        ...
+
+
+class WithMore(Callback):
+    def on_end(self, run: Any, result: Any) -> None:  # type: ignore[override]
+        ...
+
+
+class NoMethod(Callback):
+    on_start = 3  # type: ignore[assignment]
+
+
+class OfAnotherLibrary:
+    def on_step(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "message"),
+    [
+        (Good(), "put it into a list"),
+        (None, "got NoneType"),
+        ({Good()}, "got set"),
+        ([Good], r"Good is a class: pass an object, Good\(\)"),
+        ([Good(), OfAnotherLibrary()], "OfAnotherLibrary is no yamame.Callback"),
+        ([print], "builtin_function_or_method is no yamame.Callback"),
+        ([WithoutRun()], r"WithoutRun.on_evaluation cannot be called .*define on_evaluation\(self, run\)"),
+        ([WithMore()], r"WithMore.on_end cannot be called .*'result'"),
+        ([NoMethod()], "NoMethod.on_start cannot be called"),
+    ],
+)
+def test_what_is_no_list_of_callbacks_is_named(callbacks: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        check_callbacks(callbacks)
+    assert "\n" not in str(raised.value)
+
+
+def test_callbacks_pass() -> None:
+    for callbacks in ([], (), [Good(), Callback()], (Good(),)):
+        check_callbacks(callbacks)
+    assert all(callable(getattr(Callback, method)) for method in METHODS)
