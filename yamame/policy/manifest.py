@@ -77,6 +77,8 @@ class PolicyManifest:
     observation_space: Mapping[str, Any]
     """As in `spaces.json` of a run directory."""
     action_space: Mapping[str, Any]
+    observes_selection: bool = False
+    """Whether the environment's observations may have leaves that `observation_space` lacks."""
     file_digest: str = field(default="")
     """SHA-256 of the exported file; only in the JSON file beside it."""
 
