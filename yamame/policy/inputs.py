@@ -172,10 +172,9 @@ def _check_values(name: str, leaf: Leaf, values: Shaped[np.ndarray, "..."]) -> N
     low: Any
     high: Any
     match leaf:
-        case spaces.Discrete():
-            low, high = leaf.start, leaf.start + leaf.n - 1
-        case spaces.MultiDiscrete():
-            low, high = leaf.start, leaf.start + leaf.nvec - 1
+        case spaces.Discrete() | spaces.MultiDiscrete():
+            low = np.asarray(leaf.start, np.int64)
+            high = low + np.asarray(leaf.n if isinstance(leaf, spaces.Discrete) else leaf.nvec, np.int64) - 1
         case spaces.MultiBinary():
             low, high = 0, 1
         case spaces.Box() if leaf.dtype in (np.uint8, np.bool_):

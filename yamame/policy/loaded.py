@@ -2,7 +2,8 @@
 
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from yamame.config.named_code import caller_modules
+from yamame.data.action_distribution import SupportsDistribution, to_env_distribution
 from yamame.data.actions import NativeActionSpace, policy_action_space, split_env_actions, to_env_action, zero_action
 from yamame.data.spaces import space_from_json
 from yamame.data.step import PolicyInput
@@ -20,6 +22,7 @@ from yamame.policy.inputs import ActInputs, expand_mask
 from yamame.runs.locate import locate_run
 
 if TYPE_CHECKING:
+    from yamame.algorithms.analysis import ValueFunction
     from yamame.collect.experience import TrainedPolicy
     from yamame.policy.onnx import OnnxPolicy
     from yamame.training.trained_run import TrainedRun
@@ -45,6 +48,7 @@ class LoadedPolicy:
         attempts: int | None,
         deterministic: bool,
         ignores_unknown: bool,
+        make_values: "Callable[[], ValueFunction] | None" = None,
     ) -> None:
         self._policy = policy
         self.observation_space, self.action_space = observation_space, action_space
@@ -60,6 +64,10 @@ class LoadedPolicy:
         self.needs_action_mask = needs_action_masks and not self._masks.in_observation
         """Whether `act` needs `action_mask`."""
         self._attempts = attempts
+        self._make_values = make_values
+        self._values: ValueFunction | None = None
+        self._value_EG = np.zeros((0, 0), np.float32)
+        self._last_step: PolicyInput | None = None
         self._warned: set[str] = set()
         self._time = np.zeros(self._num_envs, np.int64)
         self._previous_action = zero_action(policy_action_space(action_space), self._num_envs)
@@ -68,7 +76,13 @@ class LoadedPolicy:
     @classmethod
     def from_run(cls, run: "TrainedRun", *, num_envs: int | None) -> "LoadedPolicy":
         """Return the policy of a run."""
+        from yamame.algorithms.analysis import SupportsValues
+
         _check_num_envs(num_envs)
+        algorithm = run.config.algorithm
+        make_values = None
+        if isinstance(algorithm, SupportsValues) and not run.checkpoint.has_acting_weights_only:
+            make_values = partial(algorithm.value_function, run.model, num_envs=num_envs or 1)
         return cls(
             run.policy(num_envs=num_envs or 1, seed=0),
             num_envs=num_envs,
@@ -80,6 +94,7 @@ class LoadedPolicy:
             attempts=getattr(run.config.env, "attempts", None),
             deterministic=run.config.deterministic_actions,
             ignores_unknown=run.config.env.observes_selection,
+            make_values=make_values,
         )
 
     @classmethod
@@ -151,7 +166,7 @@ class LoadedPolicy:
         reward = self._inputs.reward(reward, steps)
         flat = self._inputs.observation(observation, steps)
         masks = self._split_masks(action_mask)
-        if deterministic not in (None, True, False):
+        if not isinstance(deterministic, bool | np.bool_ | None):
             raise UserError(f"expected deterministic to be True, False or None, got {deterministic!r}")
         # a timestep that is passed again replaces its first version: the others are passed their next one early
         step = PolicyInput(
@@ -168,8 +183,56 @@ class LoadedPolicy:
         self._previous_action = np.where(expand_mask(steps, action), action, self._previous_action)
         self._time += steps
         self._num_actions += 1
+        self._last_step = step
+        if self._values is not None:
+            self._value_EG = self._values.step(step)
         action = to_env_action(self.action_space, action)
         return split_env_actions(self.action_space, action)[0] if self._single else action
+
+    def distribution(self) -> Any:
+        """Return the distribution from which the last call of `act` chose: an `ActionDistribution`.
+
+        It has the units of the environment, and is nested as a Dict or Tuple of actions is. With `num_envs` its arrays
+        have the environments as first dimension.
+
+        Raises:
+            UserError: If `act` was not called yet, or the algorithm has no distributions.
+        """
+        if self._last_step is None:
+            raise UserError("there is no action yet: call act before distribution")
+        if not isinstance(self._policy, SupportsDistribution):
+            raise UserError(f"a {type(self._policy).__name__} has no action distributions")
+        return to_env_distribution(self.action_space, self._policy.last_parameters(), single=self._single)
+
+    def values(self) -> dict[float, Any]:
+        """Return the value of each discount factor at the timestep of the last call of `act`.
+
+        It is the discounted sum of rewards that the critics expect of the policy of that discount factor, in units of
+        the environment's reward; with `num_envs` an array of one for each environment. The last key is the acting gamma
+        of training.
+
+        The critics have a memory of their own, which is kept from the first call on: a step takes about twice as long
+        then. So the first call follows the first step of a trial.
+
+        Raises:
+            UserError: If `act` was not called yet, the first call comes later in a trial, or there are no critics: they
+                are in run directories, not in shared policies or exported files.
+        """
+        if self._last_step is None:
+            raise UserError("there is no timestep yet: call act before values")
+        if self._make_values is None:
+            raise UserError("the policy has no critics: load the run directory that it is from to get values")
+        if self._values is None:
+            time = int(self._last_step.time.max())
+            if time > 0:
+                raise UserError(
+                    f"values() was called at step {time} of a trial for the first time: call it after the first act of "
+                    "a trial, since the critics have a memory of their own; reset() starts another trial"
+                )
+            self._values = self._make_values()
+            self._value_EG = self._values.step(self._last_step)
+        columns = dict(zip(self._values.gammas, self._value_EG.T, strict=True))
+        return {gamma: float(column[0]) if self._single else column.copy() for gamma, column in columns.items()}
 
     def predict(
         self,

@@ -17,6 +17,8 @@ UNSPECIFIED = "unspecified"
 """License of weights of which the user says nothing."""
 DYNAMIC: Literal["dynamic"] = "dynamic"
 PREVIOUS_ACTION, POLICY_ACTION = "previous_action", "policy_action"
+PROBABILITY, MEAN, STD = "probability", "mean", "std"
+"""Outputs with the distribution of the action."""
 NumEnvs = int | Literal["dynamic"]
 """Environments of a step; `dynamic`: any number."""
 NUM_ENVS = "num_envs"
