@@ -9,17 +9,24 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from yamame.config.named_code import caller_modules
-from yamame.errors import RunFailedError, UserError
+from yamame.errors import RunFailedError, UserError, require_pytorch
 from yamame.runs.locate import locate_run
 from yamame.tools.data import register as register_data
 from yamame.tools.export.command import register as register_export
 from yamame.tools.figure import register as register_figure
-from yamame.tools.options import RUN_HELP, add_command, add_flags, config_with_env, reject_unknown, whole_number
+from yamame.tools.options import (
+    RUN_HELP,
+    add_command,
+    add_flags,
+    config_with_env,
+    installed_version,
+    reject_unknown,
+    whole_number,
+)
 from yamame.tools.serve.command import register as register_serve
 from yamame.tools.share.command import register as register_share
 from yamame.tools.study.reproduce import register as register_reproduce
@@ -69,7 +76,7 @@ def main(args: Sequence[str] | None = None) -> int:
         options, rest = parser.parse_known_args(sys.argv[1:] if args is None else list(args))
         if any(getattr(options, name, None) for name in ("modules", "env", "recipe")):
             _search_working_directory()
-        with caller_modules(getattr(options, "modules", ())):
+        with caller_modules(getattr(options, "modules", ())), require_pytorch(options.parser.prog):
             return options.command(options, rest)
     except (UserError, RunFailedError) as error:
         print("yamame:", *str(error).split(), file=sys.stderr)
@@ -110,7 +117,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="yamame", description="In-context reinforcement learning.", allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"yamame {version('yamame')}")
+    parser.add_argument("--version", action="version", version=f"yamame {installed_version()}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
     recipes = add_command(subparsers, "recipes", _recipes, help="list recipes, or describe one")

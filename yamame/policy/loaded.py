@@ -17,7 +17,7 @@ from yamame.data.actions import NativeActionSpace, policy_action_space, split_en
 from yamame.data.spaces import space_from_json
 from yamame.data.step import PolicyInput
 from yamame.envs.vector.action_masks import ActionMaskExtractor
-from yamame.errors import UserError
+from yamame.errors import UserError, require_pytorch
 from yamame.policy.inputs import ActInputs, expand_mask
 from yamame.runs.locate import locate_run
 
@@ -336,7 +336,8 @@ def load(path: str | Path, *, num_envs: int | None = None, modules: Sequence[str
         return LoadedPolicy.from_onnx(Path(path), num_envs=num_envs)
     if suffix == ".pt2":
         raise UserError(f"{path} acts in PyTorch alone, by torch.export.load: export an .onnx file to load it here")
-    from yamame.training.trained_run import load_trained_run
+    with require_pytorch(f"the policy of {path}"):
+        from yamame.training.trained_run import load_trained_run
 
     with caller_modules(modules):
         return LoadedPolicy.from_run(load_trained_run(locate_run(path)), num_envs=num_envs)
