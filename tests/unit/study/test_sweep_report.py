@@ -14,7 +14,7 @@ from sweep_runs import FakeTrain, fake_return
 from yamame.cli import main
 from yamame.studies import find_benchmark
 from yamame.studies.base import Arm, Panel
-from yamame.tools.plots import COLORS, RANDOM_COLOR
+from yamame.tools.palette import COLORS, RANDOM_COLOR
 from yamame.tools.study.curves import RunCurve
 from yamame.tools.study.report import plot_curves
 from yamame.tools.study.results import ArmResults, FinishedRun, PanelResults

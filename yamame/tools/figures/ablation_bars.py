@@ -12,9 +12,9 @@ import numpy as np
 
 from yamame.errors import UserError, check_range
 from yamame.metrics.confidence import Mean, mean_of, wilson_ci95
+from yamame.tools.palette import color
 from yamame.tools.plots import (
     HEIGHT,
-    color,
     legend_columns,
     legend_height,
     new_figure,
