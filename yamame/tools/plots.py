@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 RANDOM = "random actions"
 WIDTH, HEIGHT = 7.2, 4.2
 """Size in inches of a figure with one pair of axes."""
+EDGE: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.6}
+"""Keeps markers apart from bars."""
 _STYLES = ("-", "-.", ":", "--")
 _LETTERS_PER_INCH = 12.5
 """Letters of a legend per inch."""

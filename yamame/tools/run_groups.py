@@ -202,6 +202,8 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
     configs: dict[tuple, tuple[str, RunConfig]] = {}
     for run in resolve_runs(paths):
         config, recipe = read_config(run), read_metadata(run).recipe
+        if recipe == "gymnasium":  # which is that of all environments
+            recipe = config.env.task_name
         experiment = (recipe, *((path, repr(value)) for path, value in _settings(config).items()))
         members.setdefault(experiment, []).append(run)
         configs.setdefault(experiment, (recipe, config))

@@ -11,6 +11,7 @@ from yamame.runs.durable_files import replace_atomically
 from yamame.studies.base import AMAGO, Score, Study
 from yamame.tools.palette import RANDOM_COLOR, color
 from yamame.tools.plots import (
+    EDGE,
     compact,
     legend_height,
     new_figure,
@@ -36,8 +37,6 @@ REEVALUATED = "best, re-evaluated"
 """Heading of the return of the best checkpoint on fresh seeds, beside the maximum that chose it."""
 OVER_SEEDS = "Means over seeds with 95 % intervals (Student's t)."
 MAX_COLUMNS = 3
-_EDGE: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.6}
-"""Keeps markers apart from bars."""
 _STYLES = ("--", ":", "-.")
 _MARKERS = "sv^<>"
 
@@ -142,11 +141,11 @@ def plot_bars(study: Study, panels: Sequence[PanelResults], arms: Sequence[str])
             at = place - 0.4 + (number + 0.5) * width
             _plot_bar(axes, at, width, arm, color(arms.index(arm.arm.label)))
             if arm.arm.published is not None:
-                axes.plot([at], [arm.arm.published], "D", color="black", markersize=5, zorder=4, **_EDGE)
+                axes.plot([at], [arm.arm.published], "D", color="black", markersize=5, zorder=4, **EDGE)
         for name, score in panel.panel.references:
             if score is not None:
                 marker = _MARKERS[methods.index(name) % len(_MARKERS)]
-                axes.plot([place], [score], marker, color=RANDOM_COLOR, markersize=5, zorder=4, **_EDGE)
+                axes.plot([place], [score], marker, color=RANDOM_COLOR, markersize=5, zorder=4, **EDGE)
     _add_legend_of_bars(axes, {label: color(arms.index(label)) for label in labels}, methods, panels)
     axes.set_xticks(range(len(panels)), [plain(panel.panel.title).replace(", ", ",\n") for panel in panels], fontsize=8)
     if tilted:
