@@ -32,7 +32,8 @@ def __getattr__(name: str) -> object:
     modules = {"UserError": "errors", "Callback": "training.callbacks", "RunProgress": "training.callbacks"}
     modules |= {"check_env": "collect.check_env", "load": "policy.loaded", "LoadedPolicy": "policy.loaded"}
     if name in __all__:
-        return getattr(import_module(f"yamame.{modules.get(name, 'api')}"), name)
+        with import_module("yamame.errors").require_pytorch(f"yamame.{name}"):
+            return getattr(import_module(f"yamame.{modules.get(name, 'api')}"), name)
     raise AttributeError(f"module 'yamame' has no attribute {name!r}")
 
 

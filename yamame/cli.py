@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,12 +17,20 @@ from yamame.config.flags import group_by_flag, parse_flags
 from yamame.config.named_code import caller_modules, modules_of
 from yamame.config.serialization import parse_int
 from yamame.config.trusted_modules import search_trusted_places
-from yamame.errors import RunFailedError, UserError
+from yamame.errors import RunFailedError, UserError, require_pytorch
 from yamame.runs.locate import locate_run
 from yamame.tools.data import register as register_data
 from yamame.tools.export.command import register as register_export
 from yamame.tools.figure import register as register_figure
-from yamame.tools.options import RUN_HELP, add_command, add_flags, config_with_env, reject_unknown, whole_number
+from yamame.tools.options import (
+    RUN_HELP,
+    add_command,
+    add_flags,
+    config_with_env,
+    installed_version,
+    reject_unknown,
+    whole_number,
+)
 from yamame.tools.serve.command import register as register_serve
 from yamame.tools.share.command import register as register_share
 from yamame.tools.study.reproduce import register as register_reproduce
@@ -79,7 +86,7 @@ def main(args: Sequence[str] | None = None) -> int:
         if modules or getattr(options, "modules_to_trust", []):
             search_trusted_places(modules)
             _search_working_directory()
-        with caller_modules(modules):
+        with caller_modules(modules), require_pytorch(options.parser.prog):
             return options.command(options, rest)
     except (UserError, RunFailedError) as error:
         print("yamame:", *str(error).split(), file=sys.stderr)
@@ -129,7 +136,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="yamame", description="In-context reinforcement learning.", allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"yamame {version('yamame')}")
+    parser.add_argument("--version", action="version", version=f"yamame {installed_version()}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
     recipes = add_command(subparsers, "recipes", _recipes, help="list recipes, or describe one")

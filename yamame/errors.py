@@ -4,6 +4,7 @@ import errno
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,24 @@ def wrap_os_errors(path: Path) -> Iterator[None]:
     except OSError as problem:
         remedy = "free disk space and resume" if problem.errno in DISK_FULL_ERRNOS else "correct that and resume"
         raise UserError(f"cannot write to {path} ({problem.strerror}): {remedy}") from problem
+
+
+@contextmanager
+def require_pytorch(what: str) -> Iterator[None]:
+    """Raise `UserError` if a package is missing because PyTorch is not installed, which acting does not need.
+
+    Args:
+        what: What needs it, for the message.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if find_spec("torch") is not None:
+            raise
+        raise UserError(
+            f"{what} needs PyTorch, which is not installed: yamame-act only acts from .onnx files; pip uninstall "
+            "yamame-act and pip install yamame"
+        ) from missing
 
 
 def check_range(

@@ -60,9 +60,8 @@ def test_a_trial_without_a_reset_before_it_is_warned_of_once(run: yamame.Run) ->
         policy.reset()
     for _ in range(LENGTH):
         policy.act(np.zeros(2))
-    with pytest.warns(UserWarning, match=rf"longer than the {LENGTH} steps of training: call reset\(\)") as caught:
+    with pytest.warns(UserWarning, match=rf"longer than the {LENGTH} steps of training: call reset\(\)"):
         policy.act(np.zeros(2))
-    assert caught[0].filename == __file__
     policy.act(np.zeros(2))
 
 
@@ -90,9 +89,8 @@ def test_observations_that_are_not_finite_are_refused(run: yamame.Run, number: f
 def test_observations_beyond_their_bounds_are_warned_of(run: yamame.Run) -> None:
     policy = run.load()
     policy.act(np.array([-1.0, 1.0]))
-    with pytest.warns(UserWarning, match="observation 'observation' is outside of the bounds") as caught:
+    with pytest.warns(UserWarning, match="observation 'observation' is outside of the bounds"):
         policy.act(np.array([0.0, 1.5]))
-    assert caught[0].filename == __file__
     policy.act(np.array([0.0, 1.5]))
 
 

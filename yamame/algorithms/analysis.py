@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float32
 from torch import nn
 
+from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
 from yamame.nets.introspection import AttentionWeights
 
@@ -61,3 +62,25 @@ class SupportsAnalysis(ABC):
             keep: Number of largest attention weights kept per timestep; None: limited to a few megabytes.
             acting_only: The model has only the weights of `acting_state`: there are no values.
         """
+
+
+class ValueFunction(ABC):
+    """Values of E environments while a policy acts in them, with a memory of its own."""
+
+    gammas: tuple[float, ...]
+    """The G discount factors; the last is that of the policy that acts in training."""
+
+    @abstractmethod
+    def step(self, step: PolicyInput) -> Float32[np.ndarray, "E G"]:
+        """Add a timestep to the memory; return the value of the policy of each gamma, in units of the task's reward.
+
+        As in `AgentAnalysis.value_TG`. A timestep that is passed twice replaces its first version.
+        """
+
+
+class SupportsValues(ABC):
+    """Mix-in of an `AlgorithmConfig` whose models have critics."""
+
+    @abstractmethod
+    def value_function(self, model: nn.Module, *, num_envs: int) -> ValueFunction:
+        """Return the values of a model, with empty memory. The model is left in evaluation mode."""

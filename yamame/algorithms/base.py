@@ -1,6 +1,6 @@
 """Interface of learning algorithms, for the trainer, evaluation, acting, checkpoints and tools.
 
-Optional: `analysis.SupportsAnalysis`, `functional_policy.SupportsExport`.
+Optional: `analysis.SupportsAnalysis`, `analysis.SupportsValues`, `functional_policy.SupportsExport`.
 """
 
 from abc import ABC, abstractmethod

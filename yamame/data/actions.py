@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Bool, Float64, Int64, Shaped
+from jaxtyping import Bool, Float32, Float64, Int64, Shaped
 
 from yamame.data.spaces import Keys, flatten_space, leaf_name, walk_space
 from yamame.errors import UserError
@@ -185,6 +185,28 @@ def _to_env_leaf(space: Any, action: Shaped[np.ndarray, "E ..."]) -> Shaped[np.n
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     scaled = np.clip(low + (action.astype(np.float64) + 1.0) / 2.0 * (high - low), low, high)
     return (scaled if np.issubdtype(space.dtype, np.floating) else np.rint(scaled)).astype(space.dtype)
+
+
+def action_bounds(space: NativeActionSpace) -> tuple[Float64[np.ndarray, "A"], Float64[np.ndarray, "A"]]:
+    """Return the smallest and largest value of each number of a continuous action, in the order of the policy's."""
+    leaves = [leaf for _, leaf in walk_space(space)]
+    low, high = ([np.ravel(getattr(leaf, end)).astype(np.float64) for leaf in leaves] for end in ("low", "high"))
+    return np.concatenate(low), np.concatenate(high)
+
+
+def to_env_units(space: NativeActionSpace, action: Float32[np.ndarray, "T A"]) -> Float64[np.ndarray, "T A"]:
+    """Convert continuous policy actions as `to_env_action` does, but flat and without rounding integers."""
+    low_A, high_A = action_bounds(space)
+    return np.clip(low_A + (action.astype(np.float64) + 1.0) / 2.0 * (high_A - low_A), low_A, high_A)
+
+
+def first_choices(space: NativeActionSpace) -> tuple[int, ...]:
+    """Return the number of the first choice of each component of a discrete action, in the order of `num_choices`."""
+    starts = []
+    for _, leaf in walk_space(space):
+        start = np.broadcast_to(getattr(leaf, "start", 0), leaf.shape or ()).ravel()
+        starts += [int(each) for each in start]
+    return tuple(starts)
 
 
 def nest_action(space: spaces.Space[Any], leaves: Mapping[Keys, Any], keys: Keys = ()) -> Any:

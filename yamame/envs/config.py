@@ -56,6 +56,11 @@ class EnvConfig(ABC):
         """Names of the discrete actions, or of the dimensions of a continuous action; empty: unnamed."""
         return ()
 
+    @property
+    def observes_selection(self) -> bool:
+        """Whether environments may return leaves of an observation that the policy does not observe."""
+        return False
+
     def eval_config(self) -> "EnvConfig":
         """Return the evaluation config: the test tasks if the benchmark has them, else this config."""
         return self
@@ -101,6 +106,11 @@ class SingleEnvConfig(EnvConfig):
     def __post_init__(self) -> None:
         check_range(self, "num_workers", "step_timeout_seconds", ge=0)
         check_range(self, "num_workers", le=1024)
+
+    @property
+    @override
+    def observes_selection(self) -> bool:
+        return bool(self.obs_keys or self.drop_obs_keys)
 
     @override
     def build_for_rendering(self, seed: int) -> TrialVectorEnv:

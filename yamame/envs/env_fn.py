@@ -65,7 +65,10 @@ class EnvFnConfig(SingleEnvConfig):
     @property
     @override
     def task_name(self) -> str:
-        name = getattr(self.env_fn, "__name__", type(self.env_fn).__name__)
+        function = self.env_fn
+        while isinstance(function, partial):
+            function = function.func
+        name = getattr(function, "__name__", type(function).__name__)
         return "custom" if name == "<lambda>" else name.strip("_").replace("_", "-")
 
     @property

@@ -1,7 +1,9 @@
 """`LoadedPolicy`: a trained policy for environments that its user steps. Without PyTorch from an ONNX file."""
 
+import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -10,15 +12,17 @@ import numpy as np
 from gymnasium import spaces
 
 from yamame.config.named_code import caller_modules, without_environments
+from yamame.data.action_distribution import SupportsDistribution, to_env_distribution
 from yamame.data.actions import NativeActionSpace, policy_action_space, split_env_actions, to_env_action, zero_action
-from yamame.data.observations import ObservationParser, ObservationShapeError
-from yamame.data.spaces import flatten_space, space_from_json, stored_shape
+from yamame.data.spaces import space_from_json
 from yamame.data.step import PolicyInput
 from yamame.envs.vector.action_masks import ActionMaskExtractor
-from yamame.errors import UserError
+from yamame.errors import UserError, require_pytorch
+from yamame.policy.inputs import ActInputs, expand_mask
 from yamame.runs.locate import locate_run
 
 if TYPE_CHECKING:
+    from yamame.algorithms.analysis import ValueFunction
     from yamame.collect.experience import TrainedPolicy
     from yamame.policy.onnx import OnnxPolicy
     from yamame.training.trained_run import TrainedRun
@@ -43,20 +47,27 @@ class LoadedPolicy:
         horizon: int,
         attempts: int | None,
         deterministic: bool,
+        ignores_unknown: bool,
+        make_values: "Callable[[], ValueFunction] | None" = None,
     ) -> None:
         self._policy = policy
         self.observation_space, self.action_space = observation_space, action_space
         self.horizon = horizon
         """Longest trial in training, in steps."""
-        self._leaves = flatten_space(observation_space)
-        self._parser = ObservationParser(observation_space)
+        self._inputs = ActInputs(observation_space, num_envs=num_envs, ignores_unknown=ignores_unknown)
+        self._single_inputs = ActInputs(observation_space, num_envs=None, ignores_unknown=ignores_unknown)
         self._single = num_envs is None
         self._num_envs = num_envs or 1
         self._deterministic = deterministic
+        self._mask_key = action_mask_key
         self._masks = ActionMaskExtractor(action_mask_key, observation_space, action_space)
         self.needs_action_mask = needs_action_masks and not self._masks.in_observation
         """Whether `act` needs `action_mask`."""
         self._attempts = attempts
+        self._make_values = make_values
+        self._values: ValueFunction | None = None
+        self._value_EG = np.zeros((0, 0), np.float32)
+        self._last_step: PolicyInput | None = None
         self._warned: set[str] = set()
         self._time = np.zeros(self._num_envs, np.int64)
         self._previous_action = zero_action(policy_action_space(action_space), self._num_envs)
@@ -65,7 +76,13 @@ class LoadedPolicy:
     @classmethod
     def from_run(cls, run: "TrainedRun", *, num_envs: int | None) -> "LoadedPolicy":
         """Return the policy of a run."""
+        from yamame.algorithms.analysis import SupportsValues
+
         _check_num_envs(num_envs)
+        algorithm = run.config.algorithm
+        make_values = None
+        if isinstance(algorithm, SupportsValues) and not run.checkpoint.has_acting_weights_only:
+            make_values = partial(algorithm.value_function, run.model, num_envs=num_envs or 1)
         return cls(
             run.policy(num_envs=num_envs or 1, seed=0),
             num_envs=num_envs,
@@ -76,6 +93,8 @@ class LoadedPolicy:
             horizon=run.task.horizon,
             attempts=getattr(run.config.env, "attempts", None),
             deterministic=run.config.deterministic_actions,
+            ignores_unknown=run.config.env.observes_selection,
+            make_values=make_values,
         )
 
     @classmethod
@@ -100,11 +119,16 @@ class LoadedPolicy:
             horizon=manifest.horizon,
             attempts=manifest.attempts,
             deterministic=manifest.deterministic,
+            ignores_unknown=manifest.observes_selection,
         )
 
     def reset(self, reset_mask: Any = True) -> None:
-        """Clear the memory, for new trials in all environments or in those where `reset_mask` is true."""
-        self._time[np.broadcast_to(np.asarray(reset_mask, np.bool_), self._time.shape)] = 0
+        """Clear the memory, for new trials in all environments or in those where `reset_mask` is true.
+
+        Raises:
+            UserError: If `reset_mask` is not one flag for each environment.
+        """
+        self._time[self._inputs.flags("reset_mask", reset_mask)] = 0
 
     def act(
         self,
@@ -132,33 +156,83 @@ class LoadedPolicy:
         of one episode; and of an observation outside of its bounds.
 
         Raises:
-            UserError: If an observation or mask has the wrong shape, an observation is not finite, a mask allows no
-                action, or the policy was trained with masks in `info` and there is none.
+            UserError: If an observation, reward, flag or mask has the wrong shape or is of another kind than its space;
+                a dict lacks a key or has one of its own; a number is not finite; a category is not in its space; a mask
+                allows no action; or the policy was trained with masks in `info` and there is none. Nothing has changed
+                then.
         """
-        if self.needs_action_mask and action_mask is None:
-            raise UserError("the policy was trained with action masks: pass action_mask at every call")
-        steps = np.broadcast_to(np.asarray(step_mask, np.bool_), self._time.shape)
-        self._check_time(steps, episode_start)
-        flat = self._flatten(observation, steps)
-        if not steps.all():
-            flat = {name: _zero_where(~steps, leaf) for name, leaf in flat.items()}
-        self._check_range(flat, steps)
-        info_masks = [action_mask] * self._num_envs if self._single or action_mask is None else list(action_mask)
+        steps = self._inputs.flags("step_mask", step_mask)
+        episode_start = self._inputs.flags("episode_start", episode_start)
+        reward = self._inputs.reward(reward, steps)
+        flat = self._inputs.observation(observation, steps)
+        masks = self._split_masks(action_mask)
+        if not isinstance(deterministic, bool | np.bool_ | None):
+            raise UserError(f"expected deterministic to be True, False or None, got {deterministic!r}")
         # a timestep that is passed again replaces its first version: the others are passed their next one early
         step = PolicyInput(
             time=self._time.copy(),
-            observation=self._masks.add_to(flat, info_masks, self._time, ended=~steps),
+            observation=self._add_masks(flat, masks, self._time, steps),
             previous_action=self._previous_action,
-            previous_reward=_zero_where(~steps, np.broadcast_to(np.asarray(reward, np.float32), steps.shape)),
-            episode_start=np.broadcast_to(np.asarray(episode_start, np.bool_), steps.shape) | (self._time == 0),
+            previous_reward=reward,
+            episode_start=episode_start | (self._time == 0),
         )
+        self._check_time(steps, episode_start)
+        self._check_bounds(flat, steps)
         mode = self._deterministic if deterministic is None else deterministic
         action = self._policy.act(step, deterministic=mode)
-        self._previous_action = np.where(_expand(steps, action), action, self._previous_action)
+        self._previous_action = np.where(expand_mask(steps, action), action, self._previous_action)
         self._time += steps
         self._num_actions += 1
+        self._last_step = step
+        if self._values is not None:
+            self._value_EG = self._values.step(step)
         action = to_env_action(self.action_space, action)
         return split_env_actions(self.action_space, action)[0] if self._single else action
+
+    def distribution(self) -> Any:
+        """Return the distribution from which the last call of `act` chose: an `ActionDistribution`.
+
+        It has the units of the environment, and is nested as a Dict or Tuple of actions is. With `num_envs` its arrays
+        have the environments as first dimension.
+
+        Raises:
+            UserError: If `act` was not called yet, or the algorithm has no distributions.
+        """
+        if self._last_step is None:
+            raise UserError("there is no action yet: call act before distribution")
+        if not isinstance(self._policy, SupportsDistribution):
+            raise UserError(f"a {type(self._policy).__name__} has no action distributions")
+        return to_env_distribution(self.action_space, self._policy.last_parameters(), single=self._single)
+
+    def values(self) -> dict[float, Any]:
+        """Return the value of each discount factor at the timestep of the last call of `act`.
+
+        It is the discounted sum of rewards that the critics expect of the policy of that discount factor, in units of
+        the environment's reward; with `num_envs` an array of one for each environment. The last key is the acting gamma
+        of training.
+
+        The critics have a memory of their own, which is kept from the first call on: a step takes about twice as long
+        then. So the first call follows the first step of a trial.
+
+        Raises:
+            UserError: If `act` was not called yet, the first call comes later in a trial, or there are no critics: they
+                are in run directories, not in shared policies or exported files.
+        """
+        if self._last_step is None:
+            raise UserError("there is no timestep yet: call act before values")
+        if self._make_values is None:
+            raise UserError("the policy has no critics: load the run directory that it is from to get values")
+        if self._values is None:
+            time = int(self._last_step.time.max())
+            if time > 0:
+                raise UserError(
+                    f"values() was called at step {time} of a trial for the first time: call it after the first act of "
+                    "a trial, since the critics have a memory of their own; reset() starts another trial"
+                )
+            self._values = self._make_values()
+            self._value_EG = self._values.step(self._last_step)
+        columns = dict(zip(self._values.gammas, self._value_EG.T, strict=True))
+        return {gamma: float(column[0]) if self._single else column.copy() for gamma, column in columns.items()}
 
     def predict(
         self,
@@ -196,20 +270,43 @@ class LoadedPolicy:
 
     def check(self, observation: Any, action_mask: Any = None) -> None:
         """Raise `UserError` if `act` would refuse this observation or mask of a single environment."""
-        flat = self._parser.stack([observation])
-        self._check_range(flat, np.ones(1, np.bool_))
-        if self.needs_action_mask and action_mask is None:
-            raise UserError("the policy was trained with action masks: pass action_mask at every call")
-        self._masks.add_to(flat, [action_mask], np.zeros(1, np.int64), np.zeros(1, np.bool_))
+        steps = np.ones(1, np.bool_)
+        flat = self._single_inputs.observation(observation, steps)
+        self._add_masks(flat, [action_mask], np.zeros(1, np.int64), steps)
 
-    def _check_time(self, steps: np.ndarray, episode_start: Any) -> None:
+    def _add_masks(
+        self, flat: Mapping[str, np.ndarray], masks: Sequence[Any], time: np.ndarray, steps: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Return leaves of an observation with the action masks, given one for each environment; None: without."""
+        if self.needs_action_mask and any(mask is None for mask in itertools.compress(masks, steps)):
+            raise UserError("the policy was trained with action masks: pass action_mask at every call")
+        return self._masks.add_to(flat, masks, time, ended=~steps)
+
+    def _split_masks(self, action_mask: Any) -> list[Any]:
+        """Return the mask of each environment; None: there is none."""
+        if action_mask is not None and not self.needs_action_mask:
+            problem = "takes masks from observations" if self._masks.in_observation else "was trained without masks"
+            raise UserError(f"the policy {problem}: leave action_mask out")
+        if self._single or action_mask is None:
+            return [action_mask] * self._num_envs
+        try:
+            return self._masks.from_vector_info({self._mask_key: action_mask}, self._num_envs)
+        except (TypeError, ValueError) as problem:
+            raise UserError(f"expected action_mask to be {self._num_envs} masks, one an environment") from problem
+
+    def _check_time(self, steps: np.ndarray, episode_start: np.ndarray) -> None:
         if (steps & (self._time >= self.horizon)).any():
             self._warn(
                 f"a trial is longer than the {self.horizon} steps of training: call reset() when a trial ends, "
                 "or train with a larger horizon"
             )
-        elif self._attempts == 1 and (steps & np.asarray(episode_start, np.bool_) & (self._time > 0)).any():
+        elif self._attempts == 1 and (steps & episode_start & (self._time > 0)).any():
             self._warn("an episode starts in a trial of one episode: call reset(), which clears the memory")
+
+    def _check_bounds(self, flat: Mapping[str, np.ndarray], steps: np.ndarray) -> None:
+        name = self._inputs.leaf_outside_bounds(flat, steps)
+        if name is not None:
+            self._warn(f"observation {name!r} is outside of the bounds that its space had in training")
 
     def _warn(self, message: str) -> None:
         """Warn at the caller of `act`, once for each message."""
@@ -217,43 +314,10 @@ class LoadedPolicy:
             self._warned.add(message)
             warnings.warn(message, stacklevel=4)
 
-    def _flatten(self, observation: Any, steps: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the leaves; those of environments that do not step are not checked."""
-        hint = "pass num_envs=k to yamame.load for k environments, and no num_envs for a single one"
-        try:
-            if self._single:
-                return self._parser.stack([observation])
-            return self._parser.split(observation, steps)
-        except ObservationShapeError as error:
-            shape = stored_shape(self._leaves[error.name])
-            expected = shape if self._single else (self._num_envs, *shape)
-            raise UserError(
-                f"expected observation {error.name!r} to have shape {expected}, got {error.shape}: {hint}"
-            ) from error
-
-    def _check_range(self, flat: Mapping[str, np.ndarray], steps: np.ndarray) -> None:
-        for name, leaf in self._leaves.items():
-            if not isinstance(leaf, spaces.Box):
-                continue
-            if not np.isfinite(flat[name]).all():
-                raise UserError(f"observation {name!r} has NaN or infinite numbers")
-            values = flat[name][steps]
-            if (values < leaf.low).any() or (values > leaf.high).any():
-                self._warn(f"observation {name!r} is outside of the bounds that its space had in training")
-
-
-def _zero_where(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return np.where(_expand(mask, values), values.dtype.type(0), values)
-
-
-def _expand(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """Give a mask `[E]` as many dimensions as `like` has."""
-    return mask.reshape(-1, *(1,) * (like.ndim - 1))
-
 
 def _check_num_envs(num_envs: int | None) -> None:
-    if num_envs is not None and num_envs < 1:
-        raise UserError(f"num_envs is {num_envs}: pass at least 1, or None for a single environment")
+    if num_envs is not None and (not isinstance(num_envs, int) or num_envs < 1):
+        raise UserError(f"num_envs is {num_envs!r}: pass at least 1, or None for a single environment")
 
 
 def load(path: str | Path, *, num_envs: int | None = None, modules: Sequence[str | ModuleType] = ()) -> LoadedPolicy:
@@ -272,7 +336,8 @@ def load(path: str | Path, *, num_envs: int | None = None, modules: Sequence[str
         return LoadedPolicy.from_onnx(Path(path), num_envs=num_envs)
     if suffix == ".pt2":
         raise UserError(f"{path} acts in PyTorch alone, by torch.export.load: export an .onnx file to load it here")
-    from yamame.training.trained_run import load_trained_run
+    with require_pytorch(f"the policy of {path}"):
+        from yamame.training.trained_run import load_trained_run
 
     with caller_modules(modules), without_environments():
         return LoadedPolicy.from_run(load_trained_run(locate_run(path)), num_envs=num_envs)

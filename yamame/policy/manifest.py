@@ -17,6 +17,8 @@ UNSPECIFIED = "unspecified"
 """License of weights of which the user says nothing."""
 DYNAMIC: Literal["dynamic"] = "dynamic"
 PREVIOUS_ACTION, POLICY_ACTION = "previous_action", "policy_action"
+PROBABILITY, MEAN, STD = "probability", "mean", "std"
+"""Outputs with the distribution of the action."""
 NumEnvs = int | Literal["dynamic"]
 """Environments of a step; `dynamic`: any number."""
 NUM_ENVS = "num_envs"
@@ -77,6 +79,8 @@ class PolicyManifest:
     observation_space: Mapping[str, Any]
     """As in `spaces.json` of a run directory."""
     action_space: Mapping[str, Any]
+    observes_selection: bool = False
+    """Whether the environment's observations may have leaves that `observation_space` lacks."""
     file_digest: str = field(default="")
     """SHA-256 of the exported file; only in the JSON file beside it."""
 

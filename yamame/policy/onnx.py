@@ -6,15 +6,20 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Shaped
+from typing_extensions import override
 
+from yamame.data.action_distribution import PolicyParameters, SupportsDistribution
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.step import PolicyInput
 from yamame.errors import UserError
 from yamame.policy.manifest import (
     DYNAMIC,
     MANIFEST_KEY,
+    MEAN,
     POLICY_ACTION,
     PREVIOUS_ACTION,
+    PROBABILITY,
+    STD,
     PolicyManifest,
     TensorSpec,
     manifest_path,
@@ -28,7 +33,7 @@ _ORT_DTYPES = {"float": "float32", "double": "float64"}
 """Names of onnxruntime that are not those of NumPy."""
 
 
-class OnnxPolicy:
+class OnnxPolicy(SupportsDistribution):
     """Acts in E environments at different timesteps, as a policy of PyTorch does. Memory is kept between calls.
 
     A timestep that is passed twice replaces its first version. One thread computes. Actions that are not deterministic
@@ -60,7 +65,10 @@ class OnnxPolicy:
             )
         memory = {name: output for name, output in self.manifest.feedback.items() if name != PREVIOUS_ACTION}
         specs = {spec.name: spec for spec in self.manifest.inputs}
-        self._outputs = [POLICY_ACTION, *memory.values()]
+        found = {spec.name for spec in self.manifest.outputs}
+        self._parameters = [name for name in (PROBABILITY, MEAN, STD) if name in found]
+        self._last_parameters: list[np.ndarray] = []
+        self._outputs = [POLICY_ACTION, *self._parameters, *memory.values()]
         self._memory = {
             name: np.zeros((num_envs, *map(int, specs[name].shape[1:])), specs[name].dtype) for name in memory
         }
@@ -85,7 +93,7 @@ class OnnxPolicy:
                 name: np.where(is_repeated_E.reshape(-1, *(1,) * (after.ndim - 1)), self._memory_before[name], after)
                 for name, after in self._memory.items()
             }
-        action, *memory = self._session.run(
+        action, *results = self._session.run(
             self._outputs,
             {
                 **{name: np.ascontiguousarray(step.observation[name.partition("/")[2]]) for name in self._leaves},
@@ -100,8 +108,16 @@ class OnnxPolicy:
             },
         )
         self._memory_before, self._time_E = self._memory, step.time.copy()
-        self._memory = dict(zip(self._memory, memory, strict=True))
+        self._last_parameters = results[: len(self._parameters)]
+        self._memory = dict(zip(self._memory, results[len(self._parameters) :], strict=True))
         return action
+
+    @override
+    def last_parameters(self) -> PolicyParameters:
+        if not self._last_parameters:
+            raise UserError("the policy has no action distribution: its algorithm exports none")
+        found = zip(self._parameters, self._last_parameters, strict=True)
+        return PolicyParameters(**{f"{name}_EA": array for name, array in found})
 
     def state_dict(self) -> State:
         """Return memory and random state, and the digest of the weights that made them."""

@@ -54,7 +54,7 @@ def absolute_source(source: str | Path) -> str:
 
 def zoo_names() -> list[str]:
     """Return the names of the policies in the zoo, sorted."""
-    return sorted(path.name for path in ZOO_FOLDER.iterdir() if is_policy_folder(path))
+    return sorted(path.name for path in ZOO_FOLDER.glob("*") if is_policy_folder(path))
 
 
 def import_hub() -> ModuleType:
@@ -73,6 +73,8 @@ def hub_problem(problem: Exception) -> str:
 
 def _zoo_policy(name: str) -> Path:
     names = zoo_names()
+    if not names:
+        raise UserError("yamame-act has no zoo, whose policies act by PyTorch: pip uninstall it and pip install yamame")
     if name not in names:
         nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f"did you mean {ZOO}{nearest[0]}?" if nearest else f"it has {', '.join(names)}"

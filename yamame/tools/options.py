@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,6 +54,14 @@ def add_command(
     parser: argparse.ArgumentParser = subparsers.add_parser(name, allow_abbrev=False, **options)
     parser.set_defaults(command=command, parser=parser)
     return parser
+
+
+def installed_version() -> str:
+    """Return the version of this package."""
+    try:
+        return version("yamame")
+    except PackageNotFoundError:  # the same modules with the dependencies of acting alone
+        return version("yamame-act")
 
 
 def whole_number(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Style of all figures: colors, axes, bands, legends; and the two plots of a run's report.
+"""Style of all figures: axes, bands, legends; and the two plots of a run's report.
 
 Without pyplot, so that there is no global state.
 """
@@ -14,26 +14,20 @@ from jaxtyping import Float64
 from yamame.errors import UserError
 from yamame.metrics.registry import EVAL_HIGH, EVAL_LOW, EVAL_RETURN, RETURN
 from yamame.runs.durable_files import replace_atomically
+from yamame.tools.palette import COLORS, RANDOM_COLOR, color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = ("#4477aa", "#cc3311", "#228833", "#ee7733", "#aa3377", "#66ccee", "#ccbb44", "#000000")
-"""Distinct for color-blind readers, too (Paul Tol's bright scheme); repeated with another line style."""
-RANDOM_COLOR = "#777777"
-"""Color of random actions and other references."""
 RANDOM = "random actions"
 WIDTH, HEIGHT = 7.2, 4.2
 """Size in inches of a figure with one pair of axes."""
+EDGE: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.6}
+"""Keeps markers apart from bars."""
 _STYLES = ("-", "-.", ":", "--")
 _LETTERS_PER_INCH = 12.5
 """Letters of a legend per inch."""
-
-
-def color(number: int) -> str:
-    """Return the color of a line, bar or band by its number."""
-    return COLORS[number % len(COLORS)]
 
 
 def line_style(number: int) -> str:
@@ -100,20 +94,24 @@ def plot_band(
     mean: Float64[np.ndarray, "points"],
     ci95: Float64[np.ndarray, "2 points"] | None,
     *,
+    seeds: Sequence[tuple[Float64[np.ndarray, "seed_points"], Float64[np.ndarray, "seed_points"]]] = (),
     label: str,
     number: int = 0,
     ended: bool = False,
 ) -> None:
     """Plot a line with a band, if there is one. Lines are drawn above bands, the first line on top.
 
-    `number` gives the color and style of the line; `ended` marks its last point with a dot.
+    `seeds` are positions and values of the curves of single seeds, thin lines below that of their mean. `number` gives
+    the color and style of the line; `ended` marks its last point with a dot.
     """
     if ci95 is not None:
         axes.fill_between(x, *ci95, color=color(number), alpha=0.15, linewidth=0)
-    on_top: dict[str, Any] = {"color": color(number), "zorder": 3 - number / 100}
-    axes.plot(x, mean, linestyle=line_style(number), linewidth=2, label=label, **on_top)
+    on_top: dict[str, Any] = {"color": color(number), "linestyle": line_style(number), "zorder": 3 - number / 100}
+    for places, values in seeds:
+        axes.plot(places, values, linewidth=1, alpha=0.5, **on_top)
+    axes.plot(x, mean, linewidth=2, label=label, **on_top)
     if ended or len(mean) == 1:
-        axes.plot(x[-1:], mean[-1:], "o", markersize=6, **on_top)
+        axes.plot(x[-1:], mean[-1:], "o", markersize=6, color=color(number), zorder=3 - number / 100)
 
 
 def plot_random_baseline(axes: "Axes", value: float | None, label: str = RANDOM) -> None:

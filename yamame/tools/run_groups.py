@@ -17,10 +17,14 @@ from yamame.runs.checkpoint import list_checkpoints
 from yamame.runs.directory import BEST, CHECKPOINTS, CONFIG, MILESTONES, resolve_run_dir
 from yamame.training.run_files import read_config, read_metadata
 
+FULL = "full"
+"""Arm of a sweep without variants."""
 MAX_DIFFERENCES = 2
 """Differences named in a label; more are counted."""
 _SEPARATORS = " -_/.="
 _RUN_NAME = re.compile(r"(?P<series>.+)-seed-\d+")
+_VARIANT = f"(?:{'|'.join(sorted(map(re.escape, VARIANTS), key=len, reverse=True))})"
+_ARM = re.compile(rf"(?:^|-)({FULL}|{_VARIANT}(?:\+{_VARIANT})*)$")
 Settings = dict[str, Any]
 """Path of a field -> its value, of the fields that play a part in results."""
 
@@ -34,6 +38,44 @@ def strip_seed_suffix(run: Path) -> str | None:
     """Return what the name of a run directory says before `-seed-N`; None for another name."""
     match = _RUN_NAME.fullmatch(run.name)
     return match["series"] if match else None
+
+
+def arm_variants(arm: str) -> Sequence[str]:
+    """Return the variants of an arm, in the order in which they are applied."""
+    return () if arm == FULL else arm.split("+")
+
+
+def arm_order(arm: str) -> tuple[int, ...]:
+    """Return a sort key: full, single variants, combinations."""
+    variants = arm_variants(arm)
+    return len(variants), *map(list(VARIANTS).index, variants)
+
+
+def arm_of(run: Path) -> str | None:
+    """Return the arm in the name of a run of a sweep, `ARM-seed-N` or `ENV-ARM-seed-N`; None for another name."""
+    series = strip_seed_suffix(run)
+    match = None if series is None else _ARM.search(series)
+    return match[1] if match else None
+
+
+def color_numbers(runs: Sequence[Path]) -> list[int]:
+    """Return the number of the color of each line, given by one run of each.
+
+    The lines of different arms in the directory of a sweep have their colors in all figures and in the viewer, also if
+    only some are shown. Other lines are numbered in their order.
+    """
+    arms = [arm_of(run) for run in runs]
+    folders = {run.resolve().parent for run in runs}
+    if None in arms or len(folders) != 1 or len(set(arms)) < len(arms):
+        return list(range(len(runs)))
+    order = arms_in(*folders)
+    return [order.index(arm) for arm in arms if arm is not None]
+
+
+def arms_in(directory: Path) -> list[str]:
+    """Return the arms of the runs in the directory of a sweep, in the order of their colors."""
+    found = {arm for entry in directory.iterdir() if (arm := arm_of(entry)) is not None}
+    return sorted(found, key=arm_order)
 
 
 def make_labels(experiments: Sequence[tuple[str, RunConfig]]) -> list[str]:
@@ -160,6 +202,8 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
     configs: dict[tuple, tuple[str, RunConfig]] = {}
     for run in resolve_runs(paths):
         config, recipe = read_config(run), read_metadata(run).recipe
+        if recipe == "gymnasium":  # which is that of all environments
+            recipe = config.env.task_name
         experiment = (recipe, *((path, repr(value)) for path, value in _settings(config).items()))
         members.setdefault(experiment, []).append(run)
         configs.setdefault(experiment, (recipe, config))

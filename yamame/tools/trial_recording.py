@@ -3,7 +3,7 @@
 T transitions, T + 1 timesteps: action t is chosen at timestep t; timestep T is where the last action led.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -18,7 +18,7 @@ from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis
 from yamame.collect.collector import Collector, Policy
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
-from yamame.data.actions import ACTION_MASK_KEY, PolicyActionSpace, num_choices
+from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, PolicyActionSpace, first_choices, num_choices
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.data.spaces import DEFAULT_KEY
 from yamame.data.step import VectorStep
@@ -60,6 +60,8 @@ class TrialRecording:
     """Last transition of each attempt but the last -> PNG of its final observation."""
     observation_texts: tuple[str, ...]
     """Observation of each timestep in words."""
+    env_action_space: NativeActionSpace
+    """Action space of the environment."""
     num_choices: tuple[int, ...]
     """Choices of each component of a discrete action; empty if continuous."""
     action_names: tuple[str, ...]
@@ -206,7 +208,8 @@ def record_trial(
         trials = TrialWrapper(recorder, horizon=min(plain.horizon, max_length), attempts=plain.attempts)
         policy = run.policy(num_envs=trials.num_envs, seed=seed)
         trajectory = _first_trial(policy, trials, config.fault_tolerance, deterministic=deterministic)
-        sizes, action_names = num_choices(trials.action_space), _action_names(env, trials.action_space)
+        sizes, env_action_space = num_choices(trials.action_space), trials.env_action_space
+        action_names = _action_names(env, trials.action_space, first_choices(env_action_space))
     trajectory = replace(trajectory, task=env.task_name, horizon=plain.horizon)
     sub_goals, goals_completed = _instruction(env, trajectory)
     analysis: AgentAnalysis | None = None
@@ -228,6 +231,7 @@ def record_trial(
             describe_observation({name: leaf[time] for name, leaf in trajectory.observation.items()})
             for time in range(len(trajectory) + 1)
         ),
+        env_action_space=env_action_space,
         num_choices=sizes,
         action_names=action_names,
         sub_goals=sub_goals,
@@ -261,10 +265,14 @@ def _plain_text(goal: Shaped[np.ndarray, "goal"]) -> str:
     return "(" + ", ".join(f"{number:g}" for number in goal) + ")"
 
 
-def _action_names(env: EnvConfig, action_space: PolicyActionSpace) -> tuple[str, ...]:
-    """Return the task's names of its actions, numbers if it has none."""
+def _action_names(env: EnvConfig, action_space: PolicyActionSpace, starts: Sequence[int]) -> tuple[str, ...]:
+    """Return the task's names of its actions; if it has none, the numbers that the environment gets, from `starts`."""
     sizes = num_choices(action_space)
     if len(sizes) > 1:
-        return tuple(f"{component}: {choice}" for component, size in enumerate(sizes) for choice in range(size))
+        components = enumerate(zip(starts, sizes, strict=True))
+        return tuple(
+            f"{component}: {start + choice}" for component, (start, size) in components for choice in range(size)
+        )
     count = sizes[0] if sizes else int(np.prod(action_space.shape or (1,)))
-    return env.action_names if len(env.action_names) == count else tuple(map(str, range(count)))
+    start = starts[0] if sizes else 0
+    return env.action_names if len(env.action_names) == count else tuple(map(str, range(start, start + count)))

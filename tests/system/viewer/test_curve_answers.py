@@ -14,6 +14,8 @@ from starlette.testclient import TestClient
 
 from yamame.metrics.registry import read_metrics
 from yamame.runs.directory import lock_run_dir
+from yamame.tools.palette import COLORS, DARK_COLORS
+from yamame.tools.run_groups import arms_in, color_numbers
 from yamame.tools.viewer import metric_table as columns
 from yamame.training.callbacks import Callback, RunProgress
 from yamame.training.start import resume_run
@@ -95,22 +97,58 @@ def test_metrics_of_callbacks_are_curves(tmp_path: Path) -> None:
 
 
 def test_seeds_are_one_line_with_a_band(tmp_path: Path) -> None:
-    for seed, height in enumerate((1.0, 2.0, 6.0)):
+    for seed, height in enumerate((1.0, 2.0, 6.0, 7.0)):
         steps = range(0, 101 if seed else 51, 10)
         write_run(tmp_path / f"maze-seed-{seed}", [line(step, loss__td=height) for step in steps], seed=seed)
     write_run(tmp_path / "maze-wide-seed-0", [line(step, loss__td=9.0) for step in (0, 100)], width=2)
     with client(tmp_path) as asking:
         runs = ",".join(ids(asking).values())
         lines = asking.get("/api/curves/panels", params={"runs": runs, "grouped": 1}).json()["lines"]
-        assert [entry["label"] for entry in lines] == ["maze (3 seeds)", "maze-wide-seed-0"]
+        assert [entry["label"] for entry in lines] == ["maze (4 seeds)", "maze-wide-seed-0"]
         together, alone = curves(asking, runs, "loss/td", grouped=1)["loss/td"]
-        assert len(curves(asking, runs, "loss/td", grouped=0)["loss/td"]) == 4
+        assert len(curves(asking, runs, "loss/td", grouped=0)["loss/td"]) == 5
     assert (together["series_id"], together["kind"], alone["kind"]) == (lines[0]["series_id"], "seeds", "range")
-    assert (together["seeds"][0], together["seeds"][-1]) == (3, 2)
-    assert together["line"][0] == 3.0 and together["line"][-1] == 4.0
-    half = 4.30265 * np.std([1, 2, 6], ddof=1) / math.sqrt(3)  # Student's, two degrees of freedom
-    assert together["high"][0] == pytest.approx(3 + half, rel=1e-4)
-    assert together["low"][0] == pytest.approx(3 - half, rel=1e-4)
+    assert (together["seeds"][0], together["seeds"][-1]) == (4, 3)
+    assert together["line"][0] == 4.0 and together["line"][-1] == 5.0
+    half = 3.18245 * np.std([1, 2, 6, 7], ddof=1) / math.sqrt(4)  # Student's, three degrees of freedom
+    assert together["high"][0] == pytest.approx(4 + half, rel=1e-4)
+    assert together["low"][0] == pytest.approx(4 - half, rel=1e-4) and "members" not in together
+
+
+def test_few_seeds_are_lines_of_their_own(tmp_path: Path) -> None:
+    for seed, height in enumerate((1.0, 2.0, 6.0)):
+        steps = range(0, 101, 10)
+        write_run(tmp_path / f"maze-seed-{seed}", [line(step, loss__td=height) for step in steps], seed=seed)
+    with client(tmp_path) as asking:
+        runs = ",".join(ids(asking).values())
+        (together,) = curves(asking, runs, "loss/td", grouped=1)["loss/td"]
+    assert (together["kind"], together["low"], together["high"], together["line"][0]) == ("seeds", None, None, 3.0)
+    assert [member["line"] for member in together["members"]] == [[height] * 11 for height in (1.0, 2.0, 6.0)]
+    assert together["members"][0]["x"] == list(range(0, 101, 10))
+
+
+def test_an_arm_of_a_sweep_keeps_its_color(tmp_path: Path) -> None:
+    """That of the sweep's plots and of figures, on light and on dark pages, whatever else is shown."""
+    for arm in ("full", "gru", "no-memory", "no-popart", "gru+no-popart"):
+        write_run(tmp_path / "sweep" / f"{arm}-seed-0", [line(0, loss__td=1.0)])
+    write_run(tmp_path / "other", [line(0, loss__td=1.0)])
+    order = ["full", "no-popart", "no-memory", "gru", "gru+no-popart"]
+    assert arms_in(tmp_path / "sweep") == order
+    folders = {arm: tmp_path / "sweep" / f"{arm}-seed-0" for arm in order}
+    with client(tmp_path) as asking:
+        known = ids(asking)
+
+        def colors(*names: str) -> list[list[str]]:
+            runs = ",".join(known[name] for name in names)
+            lines = asking.get("/api/curves/panels", params={"runs": runs, "grouped": 0}).json()["lines"]
+            return [entry["colors"] for entry in lines]
+
+        for shown in (["gru", "full"], ["no-memory"], order):
+            numbers = color_numbers([folders[arm] for arm in shown])
+            assert numbers == [order.index(arm) for arm in shown]
+            found = colors(*(f"sweep/{arm}-seed-0" for arm in shown))
+            assert found == [[COLORS[number], DARK_COLORS[number]] for number in numbers]
+        assert colors("other", "sweep/gru-seed-0") == [[COLORS[number], DARK_COLORS[number]] for number in (0, 1)]
 
 
 def test_long_curves_keep_their_peaks(tmp_path: Path) -> None:

@@ -196,6 +196,28 @@ def test_unreadable_files_are_reported(tmp_path: Path, content: bytes, problem: 
         assert answer.status_code == 422 and problem in answer.json()["error"]
 
 
+ENV_FN = "yamame.envs.env_fn:EnvFnConfig"
+
+
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        ({"type": ENV_FN, "env_fn": {"callable": "my_tasks:Beacon"}}, "Beacon"),
+        ({"type": ENV_FN, "env_fn": {"callable": None, "name": "<lambda>", "why": "so"}}, "made-up"),
+        ({"type": "yamame.envs.gymnasium:GymnasiumConfig", "id": "my_tasks:Beacon-v0"}, "Beacon-v0"),
+        ({"type": "yamame.envs.gymnasium:GymnasiumConfig", "id": "CartPole-v1"}, "CartPole-v1"),
+        ({"type": "yamame.envs.popgym:PopgymConfig", "name": "AutoencodeEasy"}, "AutoencodeEasy"),
+        ({"type": "yamame.envs.tmaze:PassiveTMazeConfig", "horizon": 3}, "PassiveTMaze"),
+        ({"type": ENV_FN, "env_fn": {"callable": ["odd"]}}, "made-up"),
+        ({"type": ENV_FN, "env_fn": 3, "id": 7}, "EnvFn"),
+    ],
+)
+def test_a_task_has_the_name_of_its_environment(env: dict[str, Any], name: str, tmp_path: Path) -> None:
+    write_run(tmp_path / "one", [line(10)], env=env)
+    with client(tmp_path) as asking:
+        assert row(asking, "one")["task"] == name
+
+
 def test_values_of_wrong_types_are_left_out(tmp_path: Path) -> None:
     run = write_run(tmp_path / "odd", [line(10)], env_steps="many", seed=[1], env={"type": ["x"]})
     (run / "metadata.json").write_text('{"recipe": {"a": 1}}')

@@ -35,12 +35,23 @@ def test_a_curve_of_a_run_has_its_evaluations_and_ends_in_the_final_one(tmp_path
 
 
 def test_the_mean_is_over_common_steps() -> None:
-    made = mean_curve([curve([0, 10, 20], [0, 1, 2]), curve([4, 10, 30], [2, 3, 8])])
-    assert made is not None and made.ci95 is not None
+    pair = [curve([0, 10, 20], [0, 1, 2]), curve([4, 10, 30], [2, 3, 8])]
+    made = mean_curve(pair * 2)
+    assert made is not None and made.ci95 is not None and made.seeds == ()
     assert made.x.tolist() == [4, 10, 20]
     assert made.mean == pytest.approx([(0.4 + 2) / 2, 2, (2 + 5.5) / 2])
-    half = 12.7062 * np.array([0.8, 1.0, 1.75])  # Student's t with one degree of freedom
-    assert made.ci95 == pytest.approx(np.stack([made.mean - half, made.mean + half]))
+    half = 3.18245 * np.array([0.8, 1.0, 1.75]) / np.sqrt(3)  # Student's t with three degrees of freedom
+    assert made.ci95 == pytest.approx(np.stack([made.mean - half, made.mean + half]), rel=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_seeds_are_curves_of_their_own_without_a_band(count: int) -> None:
+    runs = [curve([0, 10], [seed, 2 * seed]) for seed in range(count)]
+    made = mean_curve(runs)
+    assert made is not None and made.ci95 is None
+    assert [(x.tolist(), values.tolist()) for x, values in made.seeds] == (
+        [] if count == 1 else [([0, 10], [seed, 2 * seed]) for seed in range(count)]
+    )
 
 
 def test_a_solved_curve_holds_its_value_and_an_unsolved_one_ends() -> None:
@@ -51,11 +62,6 @@ def test_a_solved_curve_holds_its_value_and_an_unsolved_one_ends() -> None:
     both = mean_curve([solved, curve([0, 20], [0, 1], solved=True)])
     assert both is not None and both.x.tolist() == [0, 10, 20] and both.solved
     assert mean_curve([curve([10], [1]), curve([20], [1])]) is None
-
-
-def test_a_single_seed_has_no_band() -> None:
-    made = mean_curve([curve([0, 10], [0, 1])])
-    assert made is not None and made.ci95 is None and made.mean.tolist() == [0, 1]
 
 
 def test_long_curves_are_thinned() -> None:

@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from yamame.config.serialization import flatten_config, to_json
+from yamame.envs.env_fn import EnvFnConfig
 from yamame.recipes import config_from_flags, load_recipe
 from yamame.run_config import RunConfig, experiment_settings
 from yamame.tools.run_groups import group_by_seed
@@ -76,3 +78,22 @@ def test_a_recipe_expects_its_result_of_every_seed() -> None:
     assert all(recipe.expected_result(config) == recipe.expected_result(BASE) != "" for config in SEEDS.values())
     for flags in (["--env-steps", "77"], ["--replay.batch-size", "3"]):
         assert recipe.expected_result(config_from_flags(recipe, [], flags)) == ""
+
+
+def test_groups_are_named_by_their_environment(tmp_path: Path) -> None:
+    """Not by the recipe of all environments of Gymnasium."""
+    recipe = load_recipe("gymnasium")
+    for index, name in enumerate(("CartPole-v1", "Acrobot-v1")):
+        config = config_from_flags(recipe, [], ["--env.id", name, "--env.horizon", "5"])
+        run = tmp_path / f"2026112{index}-1015"
+        run.mkdir()
+        (run / "config.json").write_text(json.dumps(to_json(config)))
+        (run / "metadata.json").write_text(json.dumps({"recipe": recipe.name}))
+    assert [group.label for group in group_by_seed([tmp_path])] == ["CartPole-v1", "Acrobot-v1"]
+
+
+def test_a_task_of_a_partial_function_has_its_name() -> None:
+    def beacon(width: int) -> None:
+        """Stand for a function that makes an environment."""
+
+    assert EnvFnConfig(env_fn=partial(partial(beacon), 3), horizon=1).task_name == "beacon"

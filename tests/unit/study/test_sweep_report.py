@@ -14,7 +14,7 @@ from sweep_runs import FakeTrain, fake_return
 from yamame.cli import main
 from yamame.studies import find_benchmark
 from yamame.studies.base import Arm, Panel
-from yamame.tools.plots import COLORS, RANDOM_COLOR
+from yamame.tools.palette import COLORS, RANDOM_COLOR
 from yamame.tools.study.curves import RunCurve
 from yamame.tools.study.report import plot_curves
 from yamame.tools.study.results import ArmResults, FinishedRun, PanelResults
@@ -138,10 +138,13 @@ def panel_of(arms: list[ArmResults], title: str = "a") -> PanelResults:
     return PanelResults(panel=Panel(title=title, arms=tuple(arm.arm for arm in arms)), arms=arms)
 
 
-@pytest.mark.parametrize(("arms", "seeds"), [(1, 1), (2, 3), (9, 3)])
+LABELS = [f"arm-{number}" for number in range(9)]
+
+
+@pytest.mark.parametrize(("arms", "seeds"), [(1, 1), (2, 4), (9, 4)])
 def test_the_figure_has_a_line_and_a_band_for_each_arm(arms: int, seeds: int) -> None:
-    random = -5.0 if seeds == 3 else None
-    pixels = pixels_of(plot_curves([panel_of([arm_result(number, seeds, random) for number in range(arms)])]))
+    random = -5.0 if seeds == 4 else None
+    pixels = pixels_of(plot_curves([panel_of([arm_result(number, seeds, random) for number in range(arms)])], LABELS))
     for number, color in enumerate(COLORS[:-1]):  # the last one is that of the axes
         assert shows(pixels, color) == (number < arms)
         if number < min(arms, 4):
@@ -150,13 +153,32 @@ def test_the_figure_has_a_line_and_a_band_for_each_arm(arms: int, seeds: int) ->
 
 
 def test_each_environment_has_a_panel() -> None:
-    figure = plot_curves([panel_of([arm_result(number, 2) for number in range(2)], env) for env in "abcd"])
+    panels = [panel_of([arm_result(number, 4) for number in range(2)], env) for env in "abcd"]
+    figure = plot_curves(panels, LABELS)
     assert [axes.get_title() for axes in figure.axes if axes.get_visible()] == list("abcd")
     assert all(len(axes.lines) == 2 and len(axes.collections) == 2 for axes in figure.axes[:4])
+
+
+def test_few_seeds_are_lines_of_their_own() -> None:
+    (axes, *_) = plot_curves([panel_of([arm_result(0, 3), arm_result(1, 2)])], LABELS).axes
+    assert not axes.collections
+    labeled = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
+    assert len(labeled) == 2 and len(axes.lines) == 2 + 3 + 2
+    seeds = [line for line in axes.lines if line.get_linewidth() == 1]
+    assert [line.get_ydata()[-1] for line in seeds] == [0, 2, 4, 10, 12]
+    assert [line.get_color() for line in seeds] == [COLORS[0]] * 3 + [COLORS[1]] * 2
+
+
+def test_an_arm_has_its_color_in_every_panel() -> None:
+    """Also where an environment, or the whole figure, lacks other arms."""
+    panels = [panel_of([arm_result(1, 1)], "a"), panel_of([arm_result(0, 1), arm_result(1, 1)], "b")]
+    first, second = plot_curves(panels, LABELS).axes[:2]
+    assert [line.get_color() for line in first.lines] == [COLORS[1]]
+    assert [line.get_color() for line in second.lines] == [*COLORS[:2]]
 
 
 def test_a_curve_of_one_point_is_seen() -> None:
     run = FinishedRun(seed=0, result={}, curve=RunCurve(x=np.array([50.0]), values=np.array([1.0]), solved=False))
     arm = ArmResults(arm=Arm(label="full", recipe="a"), runs=[run])
-    assert shows(pixels_of(plot_curves([panel_of([arm])])), COLORS[0])
-    assert not shows(pixels_of(plot_curves([])), COLORS[0])
+    assert shows(pixels_of(plot_curves([panel_of([arm])], ["full"])), COLORS[0])
+    assert not shows(pixels_of(plot_curves([], [])), COLORS[0])

@@ -90,7 +90,7 @@ class Agent(nn.Module):
         super().__init__()
         self.config = config
         self.horizon = horizon
-        gammas = config.all_gammas(action_space)
+        gammas = self.gammas = config.all_gammas(action_space)
         if not -len(gammas) <= config.evaluation_gamma_index < len(gammas):
             raise UserError(
                 f"evaluation_gamma_index is {config.evaluation_gamma_index}: there are {len(gammas)} gammas"

@@ -56,11 +56,23 @@ def _values(
     """Return the values of the actions taken, and those of the policy of each gamma."""
     code, noise = agent.value_code, _zero_noise(agent, state_ND)
     output_NKGZ, value_NKG = agent.critic.q_values(state_ND, batch.action, policy, noise, code)
+    q_TG = _in_rewards(agent, code.decode(output_NKGZ), reward_scale)[:-1]
+    return q_TG, _in_rewards(agent, value_NKG, reward_scale)
 
-    def in_rewards(raw_NKG: Float[Tensor, "N K G"]) -> Float32[np.ndarray, "N G"]:
-        return (code.denormalize(raw_NKG).mean(1) / reward_scale).float().cpu().numpy()
 
-    return in_rewards(code.decode(output_NKGZ))[:-1], in_rewards(value_NKG)
+def policy_values(
+    agent: Agent, state_ND: Float[Tensor, "N D"], policy: PolicyDistribution, reward_scale: float
+) -> Float32[np.ndarray, "N G"]:
+    """Return the value of the policy of each gamma: mean over the critics, in units of the task's reward.
+
+    It is the expectation over a discrete action, or the value of the mode.
+    """
+    value_NKG = agent.critic.policy_q(state_ND, policy, _zero_noise(agent, state_ND), agent.value_code)
+    return _in_rewards(agent, value_NKG, reward_scale)
+
+
+def _in_rewards(agent: Agent, raw_NKG: Float[Tensor, "N K G"], reward_scale: float) -> Float32[np.ndarray, "N G"]:
+    return (agent.value_code.denormalize(raw_NKG).mean(1) / reward_scale).float().cpu().numpy()
 
 
 def _zero_noise(agent: Agent, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N G A"] | None:

@@ -11,7 +11,8 @@ from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.policy import AMAGOPolicy
-from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis
+from yamame.algorithms.amago.values import AMAGOValues
+from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis, SupportsValues
 from yamame.algorithms.base import AlgorithmConfig
 from yamame.algorithms.functional_policy import SupportsExport
 from yamame.data.actions import policy_action_space, strip_action_mask
@@ -22,7 +23,7 @@ from yamame.nets.compute import Compute
 
 
 @dataclass(frozen=True, kw_only=True)
-class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsExport):
+class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExport):
     """AMAGO: actor and critics on a shared trajectory encoder, trained off-policy (arXiv 2310.09971)."""
 
     agent: AgentConfig = field(default_factory=AgentConfig)
@@ -87,6 +88,11 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsExport):
         return analyze_trajectory(
             model, trajectory, reward_scale=scale, gamma_index=self.agent.evaluation_gamma_index, keep=keep
         )
+
+    @override
+    def value_function(self, model: nn.Module, *, num_envs: int) -> AMAGOValues:
+        assert isinstance(model, Agent)
+        return AMAGOValues(model, num_envs=num_envs, reward_scale=self.learner.td.reward_scale)
 
     @override
     def num_policies(self, model: nn.Module) -> int:

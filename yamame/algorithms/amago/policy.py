@@ -8,13 +8,17 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
+from typing_extensions import override
 
-from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.agent import ACTING_MODULES, Agent
 from yamame.algorithms.amago.losses.td import ACTING_LOG_PROB
+from yamame.data.action_distribution import PolicyParameters, SupportsDistribution
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.step import PolicyInput
+from yamame.errors import UserError
 from yamame.nets.blocks import freeze_for_inference
 from yamame.nets.heads.actor import PolicyDistribution, distribution_tensors, with_tensors
+from yamame.nets.heads.distributions import TanhGaussianPolicy
 from yamame.nets.ops import load_generator_state
 from yamame.nets.sequence.base import SupportsStaticStep
 from yamame.nets.static_step import StaticStep
@@ -25,7 +29,9 @@ STATIC_DEVICES = ("cuda",)
 _OBSERVATION = "observation/"
 
 
-def acting_networks(agent: Agent, *, clips: bool, gamma_index: int, fast: bool = True) -> tuple[Any, Any, Any]:
+def acting_networks(
+    agent: Agent, *, clips: bool, gamma_index: int, fast: bool = True, averaged: bool = True
+) -> tuple[Any, Any, Any]:
     """Return copies of timestep encoder, trajectory encoder and the actor of one gamma, for inference.
 
     Args:
@@ -33,16 +39,17 @@ def acting_networks(agent: Agent, *, clips: bool, gamma_index: int, fast: bool =
         clips: As in `AMAGOPolicy`.
         gamma_index: As in `AMAGOPolicy`.
         fast: As in `freeze_for_inference`.
+        averaged: As in `AMAGOPolicy`.
     """
-    timestep_encoder = freeze_for_inference(agent.acting_module("timestep_encoder"), fast=fast)
-    trajectory_encoder = freeze_for_inference(agent.acting_module("trajectory_encoder"), fast=fast)
-    actor = freeze_for_inference(agent.acting_module("actor").for_gamma(gamma_index), fast=fast)
+    modules = [agent.acting_module(name) if averaged else getattr(agent, name) for name in ACTING_MODULES]
+    timestep_encoder, trajectory_encoder = (freeze_for_inference(module, fast=fast) for module in modules[:2])
+    actor = freeze_for_inference(modules[2].for_gamma(gamma_index), fast=fast)
     if not clips:
         actor.clip = (0.0, 1.0)
     return timestep_encoder, trajectory_encoder, actor
 
 
-class AMAGOPolicy:
+class AMAGOPolicy(SupportsDistribution):
     """Acts in E environments at different timesteps by one batched forward pass, on the device of the agent.
 
     `load_weights` copies the encoders, with sigma reparametrization folded into the weights, and the actor of one
@@ -56,6 +63,7 @@ class AMAGOPolicy:
         clips: Clip the probabilities of discrete actions, see `ActorConfig.probability_clip`.
         gamma_index: Index of the gamma whose policy acts; -1: the acting gamma.
         cuda_graph: On a GPU, replay the step as a CUDA graph. The random numbers are the same as without.
+        averaged: Act with the moving averages of the weights, if the agent has them.
     """
 
     def __init__(
@@ -68,6 +76,7 @@ class AMAGOPolicy:
         clips: bool = True,
         gamma_index: int = -1,
         cuda_graph: bool = False,
+        averaged: bool = True,
     ) -> None:
         self.num_envs = num_envs
         self.generator = generator
@@ -76,18 +85,19 @@ class AMAGOPolicy:
         self._clips = clips
         self._gamma_index = gamma_index
         self._cuda_graph = cuda_graph
+        self._averaged = averaged
         self._last: tuple[PolicyDistribution, bool] | None = None
         self.device = agent.gammas_G.device
         self.horizon = torch.tensor([float(agent.horizon)], device=self.device)
         self.timestep_encoder, self.trajectory_encoder, self.actor = acting_networks(
-            agent, clips=clips, gamma_index=gamma_index
+            agent, clips=clips, gamma_index=gamma_index, averaged=averaged
         )
         self.reset()
 
     def load_weights(self, agent: Agent, *, version: int) -> None:
         """Copy the present weights of an agent. `version` is its number of updates."""
         self.version = version
-        networks = acting_networks(agent, clips=self._clips, gamma_index=self._gamma_index)
+        networks = acting_networks(agent, clips=self._clips, gamma_index=self._gamma_index, averaged=self._averaged)
         if not self._static_steps:
             self.timestep_encoder, self.trajectory_encoder, self.actor = networks
             return
@@ -103,7 +113,7 @@ class AMAGOPolicy:
         repeated_E: Bool[np.ndarray, "E"],
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """Return the log-probabilities of the executed actions, if they are recorded. Computed on the host."""
-        if self._last is None:
+        if not self._records_log_prob or self._last is None:
             return {}
         policy, deterministic = self._last
         epsilon = torch.from_numpy(epsilon_E.astype(np.float32))
@@ -146,6 +156,8 @@ class AMAGOPolicy:
             if self._records_log_prob:
                 on_host = {name: tensor.cpu() for name, tensor in distribution_tensors(policy).items()}
                 self._last = with_tensors(policy, on_host), deterministic
+            else:
+                self._last = policy, deterministic
             return self._choose(policy, deterministic=deterministic).cpu().numpy()
         function = partial(self._act_on_device, deterministic=deterministic)
         results = dict(self._static_steps[deterministic](function, _arrays(step)))
@@ -154,6 +166,16 @@ class AMAGOPolicy:
             on_host = {name: torch.from_numpy(array) for name, array in results.items()}
             self._last = with_tensors(self._distribution_on_device, on_host), deterministic
         return action
+
+    @override
+    def last_parameters(self) -> PolicyParameters:
+        if self._last is None:
+            raise UserError("the policy keeps no action distribution: call act before, on the CPU")
+        policy, _ = self._last
+        if isinstance(policy, TanhGaussianPolicy):
+            mean_EA, std_EA = (each[:, 0].float().cpu().numpy() for each in (policy.mean_NGA, policy.log_std_NGA.exp()))
+            return PolicyParameters(mean_EA=mean_EA, std_EA=std_EA)
+        return PolicyParameters(probability_EA=policy.probability_NGA[:, 0].float().cpu().numpy())
 
     @torch.inference_mode()
     def distribution(self, step: PolicyInput) -> PolicyDistribution:

@@ -189,7 +189,7 @@ class DiscreteComponents(nn.Module):
         x_NGCK = x.index_select(2, self.index_CK.flatten()).unflatten(2, self.index_CK.shape)
         return x_NGCK.movedim(2, 1).flatten(0, 1)
 
-    def pad_mask(self, mask_NA: Bool[Tensor, "N A"] | None, num_tokens: int) -> Bool[Tensor, "M 1 K"]:
+    def pad_mask(self, mask_NA: Bool[Tensor, "N A"] | None, num_tokens: int | torch.SymInt) -> Bool[Tensor, "M 1 K"]:
         """Return the rows of a mask with the padding masked."""
         if mask_NA is None:
             return self.is_choice_CK[:, None].repeat(num_tokens, 1, 1)

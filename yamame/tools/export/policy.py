@@ -114,6 +114,7 @@ def export_policy(
         attempts=getattr(config.env, "attempts", None),
         action_mask_key=task.action_mask_key,
         needs_action_masks=takes_masks,
+        observes_selection=config.env.observes_selection,
         observation_space=space_to_json(task.observation_space),
         action_space=space_to_json(task.action_space),
     )

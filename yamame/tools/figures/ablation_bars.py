@@ -1,6 +1,6 @@
 """Final return and success of each arm, or success at instructions (figs 9, 25).
 
-Intervals are over seeds, or over the trials of a single run.
+Intervals are over seeds, or over the trials of a single run; fewer than four seeds are dots instead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,18 @@ import numpy as np
 
 from yamame.errors import UserError, check_range
 from yamame.metrics.confidence import Mean, mean_of, wilson_ci95
+from yamame.tools.palette import color
 from yamame.tools.plots import (
+    EDGE,
     HEIGHT,
-    color,
     legend_columns,
     legend_height,
     new_figure,
     plain,
     plot_random_baseline,
 )
-from yamame.tools.run_groups import Group, group_by_seed
+from yamame.tools.run_groups import Group, color_numbers, group_by_seed
+from yamame.tools.study.curves import MIN_BAND_SEEDS
 from yamame.training.run_files import random_baseline_return, read_result
 from yamame.training.trained_run import load_trained_run
 
@@ -60,18 +62,20 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     )
     tilted = sum(len(group.label) for group in groups) > 44 / len(metrics)
     height = HEIGHT + (0.045 * max(len(group.label) for group in groups) if tilted else 0)
+    numbers = color_numbers([group.runs[0] for group in groups])
     figure, panels = new_figure(columns=len(metrics), width=max(7.2, 4.4 * len(metrics)), height=height)
     for axes, metric in zip(panels, metrics, strict=True):
-        heights = [_of_group([results[run] for run in group.runs], metric) for group in groups]
-        for number, mean in enumerate(heights):
-            _bar(axes, float(number), mean, number=number)
+        for place, (number, group) in enumerate(zip(numbers, groups, strict=True)):
+            _bar(axes, float(place), _of_group([results[run] for run in group.runs], metric), number=number)
         axes.set_xticks(range(len(groups)), [plain(group.label) for group in groups])
         if tilted:
             axes.tick_params(axis="x", rotation=25)
             for label in axes.get_xticklabels():
                 label.set(horizontalalignment="right", rotation_mode="anchor")
         name = plain(NAMES.get(metric, metric))
-        axes.set(ylabel=f"{name} ({_num_seeds(groups)}, 95 % CI)", title=f"Final {name.removeprefix('mean ')}")
+        has_intervals = any(len(group.runs) == 1 or len(group.runs) >= MIN_BAND_SEEDS for group in groups)
+        ends = ", 95 % CI" if has_intervals else ""
+        axes.set(ylabel=f"{name} ({_num_seeds(groups)}{ends})", title=f"Final {name.removeprefix('mean ')}")
         axes.grid(axis="x", visible=False)
         axes.axhline(0, color="black", linewidth=0.8)
         if metric == "return_mean":
@@ -87,11 +91,12 @@ def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
         width=max(7.2, 1.6 * len(options.instructions)), height=HEIGHT + legend_height(labels) + 0.3
     )
     width = BAR / len(groups)
-    for number, group in enumerate(groups):
+    numbers = color_numbers([group.runs[0] for group in groups])
+    for place_in_group, (number, group) in enumerate(zip(numbers, groups, strict=True)):
         runs = [load_trained_run(run) for run in group.runs]
         for place, instruction in enumerate(options.instructions):
             evaluations = [run.evaluate(trials=options.trials, seed=None, instruction=instruction) for run in runs]
-            at = place - BAR / 2 + (number + 0.5) * width
+            at = place - BAR / 2 + (place_in_group + 0.5) * width
             _bar(axes, at, _of_group(evaluations, "success_rate"), number=number, width=width, label=plain(group.label))
     names = [plain(text).replace(", ", ",\n") for text in options.instructions]
     axes.set_xticks(range(len(names)), names)
@@ -105,11 +110,23 @@ def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
     return figure
 
 
-def _bar(axes: "Axes", at: float, mean: Mean, *, number: int, width: float = 0.7, label: str = "") -> None:
-    """Draw a bar with its whiskers and its value above."""
+@dataclass(frozen=True)
+class _Height:
+    """Mean of a bar, and the value of each seed if they are few."""
+
+    mean: Mean
+    seeds: Sequence[float] = ()
+
+
+def _bar(axes: "Axes", at: float, height: _Height, *, number: int, width: float = 0.7, label: str = "") -> None:
+    """Draw a bar with its whiskers, or dots of its seeds, and its value above."""
+    mean = height.mean
     axes.bar(at, mean.mean, width, color=color(number), label=label)
     low, high = mean.ci95 or (mean.mean, mean.mean)
-    if mean.ci95 is not None:
+    if height.seeds:
+        high = max(height.seeds)
+        axes.plot([at] * len(height.seeds), height.seeds, "o", color="black", markersize=4, **EDGE)
+    elif mean.ci95 is not None:
         whiskers = np.maximum(0, [[mean.mean - low], [high - mean.mean]])
         axes.errorbar([at], [mean.mean], whiskers, color="black", capsize=4, linestyle="none")
     axes.annotate(
@@ -119,16 +136,17 @@ def _bar(axes: "Axes", at: float, mean: Mean, *, number: int, width: float = 0.7
     axes.margins(y=0.12)
 
 
-def _of_group(results: Sequence[Mapping[str, Any]], metric: str) -> Mean:
-    """Return the mean over seeds with its interval; for a single seed the interval over its trials."""
+def _of_group(results: Sequence[Mapping[str, Any]], metric: str) -> _Height:
+    """Return the mean over seeds with its interval or the seeds; for a single seed the interval over its trials."""
     try:
         values = [float(result[metric]) for result in results]
     except (KeyError, TypeError) as missing:
         known = [key for key, value in results[0].items() if isinstance(value, int | float)]
         raise UserError(f"no {metric} in the results of the runs: choose one of {', '.join(known)}") from missing
-    if len(values) > 1:
-        return mean_of(values, is_rate=metric == "success_rate")
-    return Mean(values[0], _over_trials(results[0], metric))
+    if len(values) == 1:
+        return _Height(Mean(values[0], _over_trials(results[0], metric)))
+    is_few = len(values) < MIN_BAND_SEEDS
+    return _Height(mean_of(values, is_rate=metric == "success_rate"), values if is_few else ())
 
 
 def _over_trials(result: Mapping[str, Any], metric: str) -> tuple[float, float] | None:

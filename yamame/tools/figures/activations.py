@@ -16,7 +16,8 @@ from yamame.errors import UserError, check_range
 from yamame.nets.introspection import PROBE_POINTS
 from yamame.runs.directory import CHECKPOINTS
 from yamame.tools.options import config_with_env
-from yamame.tools.plots import color, compact, line_style, new_figure, set_whole_ticks
+from yamame.tools.palette import color
+from yamame.tools.plots import compact, line_style, new_figure, set_whole_ticks
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
 from yamame.tools.trial_recording import record_trial
 from yamame.training.trained_run import load_trained_run

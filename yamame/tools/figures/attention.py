@@ -12,7 +12,8 @@ from jaxtyping import Float32, UInt8
 from yamame.errors import UserError, check_range
 from yamame.runs.directory import LATEST
 from yamame.tools.options import config_with_env
-from yamame.tools.plots import COLORS, new_figure, plain, set_whole_ticks
+from yamame.tools.palette import COLORS
+from yamame.tools.plots import new_figure, plain, set_whole_ticks
 from yamame.tools.run_groups import single_run
 from yamame.tools.trial_recording import TrialRecording, record_trial
 from yamame.training.trained_run import load_trained_run

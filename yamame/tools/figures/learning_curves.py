@@ -1,4 +1,4 @@
-"""Learning curves: the mean over the seeds of each experiment with 95 % bands."""
+"""Learning curves: the mean over the seeds of each experiment, with 95 % bands from four seeds on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from yamame.tools.plots import (
     plot_band,
     plot_random_baseline,
 )
-from yamame.tools.run_groups import Group, group_by_seed
+from yamame.tools.run_groups import Group, color_numbers, group_by_seed
 from yamame.tools.study.curves import MeanCurve, RunCurve, mean_curve, run_curve
 from yamame.training.run_files import random_baseline_return, read_config, read_result
 
@@ -47,8 +47,11 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     random = random_baseline_return(groups[0].runs[0]) if metric in (EVAL_RETURN, RETURN) else None
     labels = [plain(_label(group)) for group in groups] + [RANDOM] * (random is not None)
     figure, (axes,) = new_figure(height=HEIGHT + legend_height(labels))
-    for number, (label, curve) in enumerate(zip(labels, curves, strict=False)):
-        plot_band(axes, curve.x, curve.mean, curve.ci95, label=label, number=number, ended=curve.solved)
+    numbers = color_numbers([group.runs[0] for group in groups])
+    for number, label, curve in zip(numbers, labels, curves, strict=False):
+        plot_band(
+            axes, curve.x, curve.mean, curve.ci95, seeds=curve.seeds, label=label, number=number, ended=curve.solved
+        )
     plot_random_baseline(axes, random)
     name = plain(get_metric(metric).label)
     axes.set(xlabel=AXES[x_axis], ylabel=name, title=plain(options.title) or "Learning curves")

@@ -18,7 +18,8 @@ from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError, check_range
 from yamame.runs.checkpoint import load_latest_checkpoint
 from yamame.runs.directory import CHECKPOINTS
-from yamame.tools.plots import COLORS, RANDOM_COLOR, legend_below, new_figure, plain
+from yamame.tools.palette import COLORS, RANDOM_COLOR
+from yamame.tools.plots import legend_below, new_figure, plain
 from yamame.tools.run_data import iter_trajectories
 from yamame.tools.run_groups import single_run
 from yamame.training.run_files import read_config

@@ -16,9 +16,9 @@ from yamame.errors import ConfigFieldError, UserError, check_range
 from yamame.tools.bench.benchmarks import LearnerBench
 from yamame.tools.bench.measure import format_machine
 from yamame.tools.bench.separate_networks import SEPARATE_GRU, SeparateNetworksBench
+from yamame.tools.palette import color
 from yamame.tools.plots import (
     HEIGHT,
-    color,
     compact,
     legend_below,
     legend_height,

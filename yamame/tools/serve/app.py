@@ -17,9 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from yamame.data.spaces import space_to_json
+from yamame.errors import require_pytorch
 from yamame.policy.loaded import LoadedPolicy
 from yamame.tools.serve.batcher import Batcher
 from yamame.tools.serve.limits import Limits
+from yamame.tools.serve.openapi import describe_service
 from yamame.tools.serve.protocol import ActRequest, RequestError
 from yamame.tools.serve.sessions import Session, Sessions
 from yamame.tools.web.access import RESPONSE_HEADERS, has_own_origin, is_cross_site, is_token, names_loopback
@@ -33,16 +35,18 @@ class Service:
 
     def __init__(self, run: Path, checkpoint: str, limits: Limits) -> None:
         self.limits = limits
+        self.name = run.resolve().name
         if run.suffix == ".onnx":
             self.policy = LoadedPolicy.from_onnx(run, num_envs=limits.max_sessions)
         else:
-            from yamame.training.trained_run import load_trained_run
+            with require_pytorch(f"the policy of {run}"):
+                from yamame.training.trained_run import load_trained_run
 
             self.policy = LoadedPolicy.from_run(load_trained_run(run, checkpoint), num_envs=limits.max_sessions)
         self.sessions = Sessions(max_sessions=limits.max_sessions, idle_seconds=limits.session_seconds)
         self.batcher = Batcher(self.policy, num_slots=limits.max_sessions, timeout_seconds=limits.request_seconds)
         self._description = {
-            "run": run.resolve().name,
+            "run": self.name,
             "checkpoint": checkpoint,
             "observation_space": space_to_json(self.policy.observation_space),
             "action_space": space_to_json(self.policy.action_space),
@@ -131,6 +135,9 @@ def build_service_app(service: Service, token: str = "") -> Starlette:
     async def policy(request: Request) -> Response:
         return FiniteJSONResponse(service.describe())
 
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(describe_service(service.policy, service.name, needs_token=bool(token)))
+
     async def open_session(request: Request) -> Response:
         return JSONResponse({"session": service.sessions.open().id}, status_code=201)
 
@@ -168,6 +175,7 @@ def build_service_app(service: Service, token: str = "") -> Starlette:
         routes=[
             Route("/health", health),
             Route("/policy", policy),
+            Route("/openapi.json", openapi),
             Route("/sessions", open_session, methods=["POST"]),
             Route("/sessions/{session}", close_session, methods=["DELETE"]),
             Route("/sessions/{session}/act", act, methods=["POST"]),

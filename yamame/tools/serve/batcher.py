@@ -1,7 +1,7 @@
 """Acting for many sessions: requests that arrive while a batch is computed are acted on together in the next one."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from yamame.data.actions import split_env_actions
 from yamame.errors import describe_error
 from yamame.policy.loaded import LoadedPolicy
 from yamame.tools.serve.protocol import ActRequest, RequestError
@@ -88,7 +89,8 @@ class Batcher:
             action_mask=self._action_masks(batch),
             step_mask=self._mask(slots),
         )
-        return [action[slot].tolist() for slot in slots]
+        actions = split_env_actions(self._policy.action_space, action)
+        return [_to_json(actions[slot]) for slot in slots]
 
     def _mask(self, slots: Sequence[int]) -> np.ndarray:
         return self._rows(slots, True, np.bool_)
@@ -105,6 +107,12 @@ class Batcher:
         for waiting in batch:
             masks[waiting.slot] = waiting.request.action_mask
         return masks
+
+
+def _to_json(action: Any) -> Any:
+    if isinstance(action, Mapping):
+        return {str(name): _to_json(part) for name, part in action.items()}
+    return [_to_json(part) for part in action] if isinstance(action, tuple) else action.tolist()
 
 
 def _stack(space: spaces.Space[Any], observations: Sequence[Any], slots: Sequence[int], num_slots: int) -> Any:

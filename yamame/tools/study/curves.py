@@ -12,6 +12,8 @@ from yamame.metrics.confidence import student_ci95
 from yamame.metrics.registry import EVAL_RETURN, EVAL_SUCCESS, read_metrics
 from yamame.run_config import RunConfig
 
+MIN_BAND_SEEDS = 4
+"""Fewer seeds are drawn one by one: their interval would be wider than all of them (at two seeds by a factor of 13)."""
 MAX_POINTS = 200
 """Points of a mean curve; a figure shows no more."""
 _RESULT_KEYS = {EVAL_RETURN: "return_mean", EVAL_SUCCESS: "success_rate"}
@@ -36,9 +38,11 @@ class MeanCurve:
     x: Float64[np.ndarray, "points"]
     mean: Float64[np.ndarray, "points"]
     ci95: Float64[np.ndarray, "2 points"] | None
-    """Both ends of 95 % intervals; None for a single seed."""
+    """Both ends of 95 % intervals; None for fewer than `MIN_BAND_SEEDS` seeds."""
     solved: bool
     """Whether the curve ends because all seeds had solved the task."""
+    seeds: Sequence[tuple[Float64[np.ndarray, "seed_points"], Float64[np.ndarray, "seed_points"]]] = ()
+    """Positions and values of each of several seeds where there is no interval."""
 
 
 def run_curve(
@@ -89,5 +93,11 @@ def mean_curve(runs: Sequence[RunCurve]) -> MeanCurve | None:
     if len(x) > MAX_POINTS:
         x = np.linspace(start, end, MAX_POINTS)
     values = np.stack([np.interp(x, run.x, run.values) for run in runs])
-    ci95 = np.stack(student_ci95(values)) if len(runs) > 1 else None
-    return MeanCurve(x=x, mean=values.mean(axis=0), ci95=ci95, solved=all(run.solved for run in runs))
+    has_band = len(runs) >= MIN_BAND_SEEDS
+    return MeanCurve(
+        x=x,
+        mean=values.mean(axis=0),
+        ci95=np.stack(student_ci95(values)) if has_band else None,
+        solved=all(run.solved for run in runs),
+        seeds=() if has_band or len(runs) == 1 else [(run.x, run.values) for run in runs],
+    )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from yamame.metrics.confidence import Mean
 from yamame.runs.durable_files import replace_atomically
 from yamame.studies.base import AMAGO, Score, Study
+from yamame.tools.palette import RANDOM_COLOR, color
 from yamame.tools.plots import (
-    RANDOM_COLOR,
-    color,
+    EDGE,
     compact,
     legend_height,
     new_figure,
@@ -19,6 +19,7 @@ from yamame.tools.plots import (
     plot_band,
     plot_random_baseline,
 )
+from yamame.tools.study.curves import MIN_BAND_SEEDS
 from yamame.tools.study.results import ArmResults, PanelResults
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ REEVALUATED = "best, re-evaluated"
 """Heading of the return of the best checkpoint on fresh seeds, beside the maximum that chose it."""
 OVER_SEEDS = "Means over seeds with 95 % intervals (Student's t)."
 MAX_COLUMNS = 3
-_EDGE: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.6}
-"""Keeps markers apart from bars."""
 _STYLES = ("--", ":", "-.")
 _MARKERS = "sv^<>"
 
@@ -100,8 +99,12 @@ def ci95_to_json(value: Mean | None) -> list[float] | None:
     return None if value is None or value.ci95 is None else list(value.ci95)
 
 
-def plot_curves(panels: Sequence[PanelResults]) -> "Figure":
-    """Plot learning curves, mean over seeds with 95 % band, in axes for each panel; equal legends are drawn once."""
+def plot_curves(panels: Sequence[PanelResults], arms: Sequence[str]) -> "Figure":
+    """Plot learning curves in axes for each panel; equal legends are drawn once.
+
+    Means over seeds have a 95 % band, or the curves of the seeds where they are too few. `arms` are the labels of all
+    arms in the order of their colors.
+    """
     columns = 2 if len(panels) == 4 else min(MAX_COLUMNS, max(1, len(panels)))
     rows = max(1, -(-len(panels) // columns))
     longest = max((len(panel.arms) + len(panel.panel.references) for panel in panels), default=0)
@@ -110,7 +113,7 @@ def plot_curves(panels: Sequence[PanelResults]) -> "Figure":
     figure, axes = new_figure(rows=rows, columns=columns, width=width, height=rows * (3.6 + legend))
     legends: list[list[str]] = []
     for each, panel in zip(axes, panels, strict=False):
-        _plot_panel(each, panel)
+        _plot_panel(each, panel, arms)
         labels = each.get_legend_handles_labels()[1]
         if labels and labels not in legends:
             each.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
@@ -120,9 +123,13 @@ def plot_curves(panels: Sequence[PanelResults]) -> "Figure":
     return figure
 
 
-def plot_bars(study: Study, panels: Sequence[PanelResults]) -> "Figure":
-    """Plot a group of bars of scores for each panel, a dot for each seed, and markers of published scores."""
-    labels = list(dict.fromkeys(arm.arm.label for panel in panels for arm in panel.arms))
+def plot_bars(study: Study, panels: Sequence[PanelResults], arms: Sequence[str]) -> "Figure":
+    """Plot a group of bars of scores for each panel, a dot for each seed, and markers of published scores.
+
+    `arms` are the labels of all arms in the order of their colors.
+    """
+    found = {arm.arm.label for panel in panels for arm in panel.arms}
+    labels = [label for label in arms if label in found]
     methods = list(dict.fromkeys(name for panel in panels for name, _ in panel.panel.references))
     width = 0.8 / max(1, len(labels))
     tilted = len(panels) > 4 or any(len(panel.panel.title) > 24 for panel in panels)
@@ -132,14 +139,14 @@ def plot_bars(study: Study, panels: Sequence[PanelResults]) -> "Figure":
         for arm in panel.arms:
             number = labels.index(arm.arm.label)
             at = place - 0.4 + (number + 0.5) * width
-            _plot_bar(axes, at, width, arm, color(number))
+            _plot_bar(axes, at, width, arm, color(arms.index(arm.arm.label)))
             if arm.arm.published is not None:
-                axes.plot([at], [arm.arm.published], "D", color="black", markersize=5, zorder=4, **_EDGE)
+                axes.plot([at], [arm.arm.published], "D", color="black", markersize=5, zorder=4, **EDGE)
         for name, score in panel.panel.references:
             if score is not None:
                 marker = _MARKERS[methods.index(name) % len(_MARKERS)]
-                axes.plot([place], [score], marker, color=RANDOM_COLOR, markersize=5, zorder=4, **_EDGE)
-    _add_legend_of_bars(axes, labels, methods, panels)
+                axes.plot([place], [score], marker, color=RANDOM_COLOR, markersize=5, zorder=4, **EDGE)
+    _add_legend_of_bars(axes, {label: color(arms.index(label)) for label in labels}, methods, panels)
     axes.set_xticks(range(len(panels)), [plain(panel.panel.title).replace(", ", ",\n") for panel in panels], fontsize=8)
     if tilted:
         axes.tick_params(axis="x", rotation=40)
@@ -153,12 +160,14 @@ def plot_bars(study: Study, panels: Sequence[PanelResults]) -> "Figure":
     return figure
 
 
-def _plot_panel(axes: "Axes", results: PanelResults) -> None:
+def _plot_panel(axes: "Axes", results: PanelResults, arms: Sequence[str]) -> None:
     panel = results.panel
-    for number, arm in enumerate(results.arms):
-        label = plain(arm.arm.label)
+    for arm in results.arms:
+        number, label = arms.index(arm.arm.label), plain(arm.arm.label)
         if curve := arm.curve:
-            plot_band(axes, curve.x, curve.mean, curve.ci95, label=label, number=number, ended=curve.solved)
+            plot_band(
+                axes, curve.x, curve.mean, curve.ci95, seeds=curve.seeds, label=label, number=number, ended=curve.solved
+            )
         published: dict[str, Any] = {"color": color(number), "linestyle": "--", "linewidth": 1.2}
         if arm.arm.published_curve:
             x, y = zip(*arm.arm.published_curve, strict=True)
@@ -182,19 +191,21 @@ def _plot_bar(axes: "Axes", at: float, width: float, arm: ArmResults, bar_color:
         return
     axes.bar(at, mean.mean, 0.92 * width, color=bar_color)
     if mean.ci95 is not None:
-        low, high = mean.ci95
-        whiskers = [[max(0.0, mean.mean - low)], [max(0.0, high - mean.mean)]]
-        axes.errorbar([at], [mean.mean], whiskers, color="black", capsize=2, linewidth=1, linestyle="none")
+        if len(arm.scores) >= MIN_BAND_SEEDS:
+            low, high = mean.ci95
+            whiskers = [[max(0.0, mean.mean - low)], [max(0.0, high - mean.mean)]]
+            axes.errorbar([at], [mean.mean], whiskers, color="black", capsize=2, linewidth=1, linestyle="none")
         axes.plot([at] * len(arm.scores), arm.scores, "o", color="black", markersize=2.5)
 
 
 def _add_legend_of_bars(
-    axes: "Axes", labels: Sequence[str], methods: Sequence[str], panels: Sequence[PanelResults]
+    axes: "Axes", labels: Mapping[str, str], methods: Sequence[str], panels: Sequence[PanelResults]
 ) -> None:
-    for number, label in enumerate(labels):
-        axes.bar([0], [0], color=color(number), label=plain(label))
+    """Add the legend. `labels`: color of each arm by its label."""
+    for label, bar_color in labels.items():
+        axes.bar([0], [0], color=bar_color, label=plain(label))
     if any(arm.arm.published is not None for panel in panels for arm in panel.arms):
-        name = "paper" if len(labels) > 1 or labels != [AMAGO] else f"{AMAGO}, paper"
+        name = "paper" if len(labels) > 1 or list(labels) != [AMAGO] else f"{AMAGO}, paper"
         axes.plot([], [], "D", color="black", markersize=4, linestyle="none", label=name)
     for number, name in enumerate(methods):
         marker = _MARKERS[number % len(_MARKERS)]

@@ -76,7 +76,9 @@ def draw_study(study: Study, arms: Sequence[PlannedArm], panels: Sequence[PanelR
     plots = []
     if panels:
         plots.append(directory / f"{study.name}.png")
-        save(plot_bars(study, panels) if study.style == "bars" else plot_curves(panels), plots[-1])
+        labels = list(dict.fromkeys(arm.label for arm in study.arms))
+        is_bars = study.style == "bars"
+        save(plot_bars(study, panels, labels) if is_bars else plot_curves(panels, labels), plots[-1])
     for analysis in study.analyses:
         run = _run_of(analysis, arms)
         if analysis.arm is not None and run is None:

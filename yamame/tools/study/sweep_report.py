@@ -11,6 +11,7 @@ from typing import Any
 from yamame.metrics.confidence import Aggregate, Mean, aggregate
 from yamame.studies.base import Panel, Study
 from yamame.tools.plots import save
+from yamame.tools.run_groups import arms_in
 from yamame.tools.study.evaluations import EVALUATIONS, EvaluationCache
 from yamame.tools.study.report import (
     OVER_SEEDS,
@@ -109,9 +110,10 @@ def collect_sweep(directory: Path, study: Study) -> SweepResults:
 
 def write_sweep_report(directory: Path, results: SweepResults) -> list[Path]:
     """Write all files of the report, each whole or not at all; return the paths of the plots."""
-    plots = {directory / CURVES: plot_curves(results.panels)}
+    arms = arms_in(directory)
+    plots = {directory / CURVES: plot_curves(results.panels, arms)}
     if results.study.benchmark:
-        plots[directory / SCORES] = plot_bars(results.study, results.panels)
+        plots[directory / SCORES] = plot_bars(results.study, results.panels, arms)
     write_texts(
         directory,
         {

@@ -18,13 +18,12 @@ from yamame.run_config import RunConfig
 from yamame.runs.directory import CONFIG
 from yamame.studies import find_benchmark
 from yamame.studies.base import Arm, Panel, Study
-from yamame.tools.run_groups import strip_seed_suffix
+from yamame.tools.run_groups import FULL, arm_order, arm_variants, strip_seed_suffix
 from yamame.tools.study.evaluations import EVALUATIONS
 from yamame.tools.study.execute import PlannedRun, require_same_config
 from yamame.tools.study.plan import PlannedArm, arm_config, refuse_flags, runs_in_order, seed_runs
 from yamame.training.run_files import read_config, read_metadata
 
-FULL = "full"
 CSV, MARKDOWN, JSON, CURVES, SCORES = "results.csv", "results.md", "results.json", "curves.png", "scores.png"
 RESULT_FILES = (CSV, MARKDOWN, JSON, CURVES, SCORES, EVALUATIONS)
 """Files of the report, beside the runs."""
@@ -160,7 +159,7 @@ def find_runs(directory: Path, study: Study) -> list[FoundRun]:
             if recipe != recipe_of(study):
                 raise _holds_other(directory, f"{entry.name} of {recipe}")
             runs.append(found)
-    return sorted(runs, key=lambda run: (study.panels.index(run.panel), _arm_order(run.arm)))
+    return sorted(runs, key=lambda run: (study.panels.index(run.panel), arm_order(run.arm)))
 
 
 def panel_arm(panel: Panel, arm: str) -> Arm:
@@ -168,11 +167,6 @@ def panel_arm(panel: Panel, arm: str) -> Arm:
     full = panel.arms[0]
     published = full.published if arm == FULL else None
     return replace(full, label=arm, variants=tuple(arm_variants(arm)), published=published)
-
-
-def arm_variants(arm: str) -> Sequence[str]:
-    """Return the variants of an arm, in the order in which they are applied."""
-    return () if arm == FULL else arm.split("+")
 
 
 def _require_different(configs: Mapping[str, RunConfig]) -> None:
@@ -192,12 +186,6 @@ def _parse(run: Path, study: Study) -> FoundRun | None:
         if series == _series(study, panel, arm) and all(variant in VARIANTS for variant in arm_variants(arm)):
             return FoundRun(panel, arm, run)
     return None
-
-
-def _arm_order(arm: str) -> tuple[int, ...]:
-    """Sort key: full, single variants, combinations."""
-    variants = arm_variants(arm)
-    return len(variants), *map(list(VARIANTS).index, variants)
 
 
 def _holds_other(directory: Path, what: str) -> UserError:

@@ -9,7 +9,8 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from yamame.runs.durable_files import replace_atomically
-from yamame.tools.plots import COLORS, RANDOM_COLOR, new_figure, save, set_whole_ticks
+from yamame.tools.palette import COLORS, RANDOM_COLOR
+from yamame.tools.plots import new_figure, save, set_whole_ticks
 from yamame.tools.study.report import format_score, markdown_table
 from yamame.tools.tune.space import Choices
 from yamame.tools.tune.study import ERROR

@@ -15,7 +15,9 @@ from yamame.errors import UserError
 from yamame.metrics.confidence import student_ci95
 from yamame.metrics.registry import GROUPS, METRICS, OTHER_GROUP, ci95_keys, get_metric, is_ci95_end
 from yamame.runs.directory import METRICS as METRICS_FILE
-from yamame.tools.run_groups import common_name
+from yamame.tools.palette import screen_colors
+from yamame.tools.run_groups import color_numbers, common_name
+from yamame.tools.study.curves import MIN_BAND_SEEDS
 from yamame.tools.viewer.metric_table import AXES, MAX_KEYS, MetricTable, MetricTableCache
 from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnknownRunError, UnreadableError
 from yamame.tools.viewer.runs import RunSummary, SummaryCache, run_ids
@@ -223,7 +225,7 @@ def routes(index: RunIndex, summaries: SummaryCache) -> list[Route]:
             {
                 "version": selection.version,
                 "warnings": selection.warnings,
-                "lines": [_series_to_json(series) for series in series_of(selection, request)],
+                "lines": _lines(series_of(selection, request)),
                 "sections": sections(keys),
             }
         )
@@ -251,10 +253,17 @@ def routes(index: RunIndex, summaries: SummaryCache) -> list[Route]:
     return [Route("/api/curves/panels", panels), Route("/api/curves", curves), Route("/api/curves.csv", csv)]
 
 
-def _series_to_json(series: Series) -> dict[str, Any]:
+def _lines(all_series: Sequence[Series]) -> list[dict[str, Any]]:
+    """Return what is known of the lines; `colors` on light and on dark pages, which an arm of a sweep keeps."""
+    numbers = color_numbers([series.runs[0].entry.path for series in all_series])
+    return [_series_to_json(series, number) for series, number in zip(all_series, numbers, strict=True)]
+
+
+def _series_to_json(series: Series, color_number: int) -> dict[str, Any]:
     return {
         "series_id": series.series_id,
         "label": series.label,
+        "colors": screen_colors(color_number),
         "runs": [{"id": run.entry.run_id, "name": run.entry.name, "state": run.summary.state} for run in series.runs],
         "running": any(run.summary.state == "running" for run in series.runs),
     }
@@ -264,14 +273,19 @@ def _series_curve(series: Series, axis: str, key: str, resolution: Resolution) -
     """Return the curve of a series; None without values.
 
     `kind` is the meaning of `low` and `high`: the "range" of the values of a bin, the 95 % "interval" of an
-    evaluation, or that of the mean over "seeds", with the number of `seeds` at each point.
+    evaluation, or that of the mean over "seeds", with the number of `seeds` at each point; fewer than `MIN_BAND_SEEDS`
+    seeds have no interval, but the lines of the seeds as `members`.
     """
     curves = [curve for run in series.runs if (curve := _run_curve(run, axis, key, resolution)) is not None]
     if not curves:
         return None
     if len(curves) > 1:
         band, seeds = mean_band(curves, min(resolution.points, BAND_POINTS))
-        return {"kind": "seeds", **_curve_to_json(band), "seeds": seeds.astype(int).tolist()}
+        found = {"kind": "seeds", **_curve_to_json(band), "seeds": seeds.astype(int).tolist()}
+        if len(curves) >= MIN_BAND_SEEDS:
+            return found
+        members = [{"x": _to_numbers(curve.x), "line": _to_numbers(curve.line)} for curve in curves]
+        return {**found, "low": None, "high": None, "members": members}
     interval = _logged_interval(series.runs[0], axis, key, curves[0], resolution) if len(series.runs) == 1 else None
     if interval:
         return {"kind": "interval", **_curve_to_json(interval)}

@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Shaped
 
 from yamame.algorithms.analysis import AgentAnalysis
+from yamame.data.actions import action_bounds, num_components, to_env_units
+from yamame.data.spaces import walk_space
 from yamame.nets.introspection import AttentionWeights
 from yamame.tools.trial_recording import TrialRecording
 
@@ -65,8 +67,14 @@ def recording_to_json(recording: TrialRecording, frames: UniqueFrames) -> dict[s
         "actions": recording.action_names,
         "num_choices": recording.num_choices,
         "actions_taken": _actions_taken(recording),
-        "analysis": None if recording.analysis is None else _analysis_to_json(recording.analysis),
+        "action_bounds": None if recording.num_choices else _bounds(recording),
+        "analysis": None if recording.analysis is None else _analysis_to_json(recording, recording.analysis),
     }
+
+
+def _bounds(recording: TrialRecording) -> list[list[float]]:
+    """Return the smallest and largest value of each number of a continuous action."""
+    return np.stack(action_bounds(recording.env_action_space), axis=1).tolist()
 
 
 def to_numbers(array: Shaped[np.ndarray, "..."] | None) -> Any:
@@ -79,23 +87,30 @@ def to_numbers(array: Shaped[np.ndarray, "..."] | None) -> Any:
 
 
 def _actions_taken(recording: TrialRecording) -> list[list[int]] | list[list[float]]:
-    """Return for every transition the indices into `actions` of its choices, or the values of a continuous action."""
+    """Return for every transition the indices into `actions` of its choices, or the numbers of a continuous action."""
     action = recording.trajectory.action
     rows = action.reshape(len(action), -1)
     if not recording.num_choices:
-        return rows.tolist()
+        leaves = [leaf for _, leaf in walk_space(recording.env_action_space)]
+        is_integer = np.concatenate(
+            [np.full(num_components(leaf), np.issubdtype(leaf.dtype, np.integer)) for leaf in leaves]
+        )
+        numbers = to_env_units(recording.env_action_space, rows)
+        return to_numbers(np.where(is_integer, np.rint(numbers), numbers))
     return (rows + np.array([0, *accumulate(recording.num_choices)][:-1])).tolist()
 
 
-def _analysis_to_json(analysis: AgentAnalysis) -> dict[str, Any]:
-    """Return the analysis; `mean`, `low`, `high`: mode of a continuous action in [-1, 1] and one standard deviation.
+def _analysis_to_json(recording: TrialRecording, analysis: AgentAnalysis) -> dict[str, Any]:
+    """Return the analysis; `mean`, `low`, `high`: mode of a continuous action and one standard deviation.
 
-    Without values there are no gammas either.
+    They are in the units of the environment. Without values there are no gammas either.
     """
     distributions = analysis.action_distributions
     mean, std = distributions.mean_TA, distributions.std_TA
     ends = (None, None, None) if mean is None or std is None else (mean, mean - std, mean + std)
-    mode, low, high = (to_numbers(None if end is None else np.tanh(end)) for end in ends)
+    mode, low, high = (
+        None if end is None else to_numbers(to_env_units(recording.env_action_space, np.tanh(end))) for end in ends
+    )
     return {
         "probability": to_numbers(distributions.probability_TA),
         "mean": mode,

@@ -38,7 +38,7 @@ class RunSummary:
     """Why the run stopped or failed."""
     recipe: str
     task: str
-    """Class of the environment config, without `Config`."""
+    """Name of the environment: that of Gymnasium, of the function that makes it, or of its benchmark, or its class."""
     seed: int | None
     group: str
     """Equal for runs of one recipe and of one experiment, such as seeds."""
@@ -126,11 +126,21 @@ def _shorten_config(config: Mapping[str, Any]) -> dict[str, Any]:
     except RecursionError as problem:
         raise UnreadableError(f"{CONFIG} is nested too deeply and was not read") from problem
     return {
-        "task": _text(env.get("type")).rpartition(":")[2].removesuffix("Config") if isinstance(env, dict) else "",
+        "task": _env_name(env) if isinstance(env, dict) else "",
         "seed": config.get("seed"),
         "env_steps": config.get("env_steps"),
         "settings": hashlib.sha256(described.encode()).hexdigest(),
     }
+
+
+def _env_name(env: Mapping[str, Any]) -> str:
+    """Return the name of the environment of a stored config; empty for a function without a name of its own."""
+    made = env.get("env_fn")
+    if isinstance(made, dict):
+        return _text(made.get("callable")).rpartition(":")[2]
+    kind = _text(env.get("type")).rpartition(":")[2].removesuffix("Config")
+    name = _text(env.get("id")) or _text(env.get("name"))
+    return name.rpartition(":")[2] if name else kind
 
 
 def _summary(entry: RunEntry, read: _Read) -> RunSummary:
@@ -149,7 +159,7 @@ def _summary(entry: RunEntry, read: _Read) -> RunSummary:
         state=state,
         reason=reason,
         recipe=recipe,
-        task=_text(config.get("task")),
+        task=_text(config.get("task")) or recipe,
         seed=seed if isinstance(seed, int) else None,
         group=hashlib.sha256(f"{recipe} {config.get('settings', entry.run_id)}".encode()).hexdigest()[:12],
         env_steps=_first_known(shown.get("env_steps"), last.get("env_steps")),

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from yamame.errors import UserError
 
@@ -34,4 +35,5 @@ def libraries_of(command: str, extra: str, *libraries: str) -> Iterator[None]:
         if missing.name not in libraries:
             raise
         needed = " and ".join(libraries)
-        raise UserError(f"yamame {command} needs {needed}: pip install 'yamame[{extra}]'") from missing
+        distribution = "yamame-act" if extra == "serve" and find_spec("torch") is None else "yamame"
+        raise UserError(f"yamame {command} needs {needed}: pip install '{distribution}[{extra}]'") from missing

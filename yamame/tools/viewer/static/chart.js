@@ -6,7 +6,8 @@ const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-
 const MARGIN = { top: 8, right: 12, bottom: 38, left: 52 };
 
 /**
- * series: [{label, color, x, line, low, high, kind}], low and high null where there is no range.
+ * series: [{label, color, x, line, low, high, kind, members}], low and high null where there is no range; members: lines of
+ * seeds [{x, line}] that are drawn in place of one.
  * options: {width, height, axis: {name, kind: "count"|"seconds"}, span: shown part of x|null, domain: [0, 1]|null, log, colors: theme()}
  * Returns {element, x, y, area, span}: the SVG element, its scales, its plot area and what it shows of x.
  */
@@ -21,7 +22,7 @@ export function draw(all, { width, height, axis, span: part = null, domain = nul
     svg("defs", {}, svg("clipPath", { id: clip }, svg("rect", { x: area.left, y: area.top - 2, width: area.right - area.left, height: area.bottom - area.top + 4 }))),
     axes(x, y, area, axis, colors),
     svg("g", { "clip-path": `url(#${clip})`, fill: "none", "stroke-linejoin": "round", "stroke-linecap": "round" },
-      series.map((one) => rangeOf(one, x, y, log)), series.map((one) => lineOf(one, x, y, log))));
+      series.map((one) => rangeOf(one, x, y, log)), series.map((one) => membersOf(one, x, y, log)), series.map((one) => lineOf(one, x, y, log))));
   return { element, x, y, area, span };
 }
 
@@ -44,6 +45,14 @@ function lineOf({ x: places, line, color }, x, y, log) {
   return svg("path", { class: "line", d: path(known, x, y), stroke: color, "stroke-width": 1.75 });
 }
 
+/** Thin lines of single seeds. */
+function membersOf({ members, color }, x, y, log) {
+  return (members ?? []).map(({ x: places, line }) => {
+    const known = places.map((place, i) => [place, line[i]]).filter(([, value]) => drawable(value, log));
+    return known.length > 1 ? svg("path", { class: "seed", d: path(known, x, y), stroke: color, "stroke-width": 1, "stroke-opacity": 0.5 }) : null;
+  });
+}
+
 function rangeOf({ x: places, low, high, color, kind }, x, y, log) {
   if (!low) return null;
   const known = places.map((place, i) => [place, low[i], high[i]]).filter(([, a, b]) => drawable(a, log) && drawable(b, log));
@@ -62,7 +71,8 @@ function cut(series, [low, high], margin) {
   const start = Math.max(0, series.x.filter((place) => place < low).length - margin);
   const end = series.x.filter((place) => place <= high).length + margin;
   const slice = (values) => values?.slice(start, end);
-  return { ...series, x: slice(series.x), line: slice(series.line), low: slice(series.low), high: slice(series.high) };
+  const members = series.members?.map((one) => cut(one, [low, high], margin));
+  return { ...series, x: slice(series.x), line: slice(series.line), low: slice(series.low), high: slice(series.high), members };
 }
 
 /** Start and end of all series; from 0 if they start near it. */
@@ -75,7 +85,7 @@ export function xDomain(series) {
 
 /** Scale of the lines with a margin; ranges extend it by at most their height on either side and are clipped beyond. */
 function yScale(series, domain, log, range) {
-  const lines = extent(series.flatMap(({ line }) => line), log), ranges = extent(series.flatMap(({ low, high }) => [...(low ?? []), ...(high ?? [])]), log);
+  const lines = extent(series.flatMap(({ line }) => line), log), ranges = extent(series.flatMap(({ low, high, members }) => [...(low ?? []), ...(high ?? []), ...(members ?? []).flatMap(({ line }) => line)]), log);
   let [low, high] = domain ?? lines ?? [0, 1];
   if (log && lines) {
     const wide = [Math.min(low, ranges?.[0] ?? low), Math.max(high, ranges?.[1] ?? high)];

@@ -1,6 +1,6 @@
 // The Curves view: metrics of the chosen runs, live.
 import { xDomain } from "./chart.js";
-import { color, shade, theme } from "./colors.js";
+import { shade, theme } from "./colors.js";
 import { getJson, h, notice, repeat } from "./dom.js";
 import { Panel, swatch } from "./panel.js";
 import { scale, shift } from "./zoom.js";
@@ -148,7 +148,7 @@ class Curves {
 
   showLegend() {
     const { dark } = theme();
-    this.colors = new Map(this.lines.map(({ series_id }, index) => [series_id, color(index, dark)]));
+    this.colors = new Map(this.lines.map(({ series_id, colors: [onLight, onDark] }) => [series_id, dark ? onDark : onLight]));
     this.legend.replaceChildren(...this.lines.map(({ series_id, label, runs, running }) => h("span", { class: "chip" + (this.hidden.has(series_id) ? " off" : "") },
       h("button", { type: "button", title: `${runs.map(({ name, state }) => `${name}: ${state}`).join("\n")}\n\nshow or hide`, onclick: () => {
         if (!this.hidden.delete(series_id)) this.hidden.add(series_id);

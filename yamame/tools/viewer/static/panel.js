@@ -111,7 +111,7 @@ export class Panel {
 
   /** The 95 % interval, where there is one. */
   spread(kind, value, low, high, seeds) {
-    if (kind === "seeds") return seeds > 1 ? `± ${this.formatValue(high - value, 2)} (${seeds})` : "(1)";
+    if (kind === "seeds") return seeds > 1 && high !== null ? `± ${this.formatValue(high - value, 2)} (${seeds})` : `(${seeds})`;
     return kind === "interval" && low !== null ? `${this.formatValue(low, 3)} … ${this.formatValue(high, 3)}` : "";
   }
 

@@ -31,14 +31,15 @@ export function actionPanel(clock) {
 
   function track(name, place) {
     const fill = h("i", { class: "spread" }), middle = h("i", { class: "mode" }), dot = h("i", { class: "dot" }), value = h("output", {});
-    const row = h("div", { class: "r-bar", "data-action": name }, h("span", { title: name }, name), h("div", { class: "r-track ruled" }, fill, middle, dot), value);
-    const at = (number) => `${50 * ((number ?? 0) + 1)}%`;
+    const [least, most] = trial.action_bounds[place];
+    const share = (number) => (100 * ((number ?? least) - least)) / (most - least || 1), at = (number) => `${share(number)}%`;
+    const row = h("div", { class: "r-bar", "data-action": name }, h("span", { title: `${name}, from ${short(least)} to ${short(most)}` }, name), h("div", { class: "r-track ruled", style: { "--zero": at(0) } }, fill, middle, dot), value);
     return {
       element: row,
       show(timestep, taken) {
         const [low, mean, high] = [trial.low, trial.mean, trial.high].map((of) => of[timestep][place]);
         fill.style.setProperty("left", at(low));
-        fill.style.setProperty("width", `${50 * (high - low)}%`);
+        fill.style.setProperty("width", `${share(high) - share(low)}%`);
         middle.style.setProperty("left", at(mean));
         dot.hidden = taken.length === 0;
         if (taken.length) dot.style.setProperty("left", at(taken[place]));

@@ -157,7 +157,7 @@ class Runs {
     const row = h("tr", { "data-run": run.id },
       h("td", { class: "tick" }, tick),
       h("td", { class: "name" }, h("a", { href: `#/run/${run.id}` }, run.name),
-        h("div", { class: "soft" }, [run.recipe, letters(run.task) === letters(run.recipe) ? "" : run.task, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(" · "),
+        h("div", { class: "soft" }, [run.recipe === "gymnasium" ? "" : run.recipe, letters(run.task) === letters(run.recipe) ? "" : run.task, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(" · "),
           " ", h("a", { class: "aside", href: `#/curves/${run.id}` }, "curves"), " ", h("a", { class: "aside", href: `#/rollouts/${run.id}` }, "rollouts")),
         run.tags.length > 0 && h("div", { class: "tags" }, run.tags.map((tag) => h("button", { type: "button", class: "tag", title: "filter by this tag", onclick: () => this.addCondition(condition("tag", tag)) }, tag))),
         run.note && h("div", { class: "note", title: run.note }, run.note.split("\n")[0]),
