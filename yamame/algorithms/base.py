@@ -114,6 +114,10 @@ class AlgorithmConfig(ABC):
     ) -> Algorithm:
         """Return the algorithm; it moves the model to `compute.device`."""
 
+    def remarks(self, task: TaskSpec) -> list[str]:
+        """Return what is unusual about a task for these networks, one sentence each, to be printed before training."""
+        return []
+
     def num_policies(self, model: nn.Module) -> int:
         """Return the number of policies of a model. The last one acts in training."""
         return 1

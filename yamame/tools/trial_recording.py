@@ -199,7 +199,7 @@ def record_trial(
         policy = run.policy(num_envs=trials.num_envs, seed=seed)
         trajectory = _first_trial(policy, trials, config.fault_tolerance, deterministic=deterministic)
         sizes, action_names = num_choices(trials.action_space), _action_names(env, trials.action_space)
-    trajectory = replace(trajectory, task=env.task_name, horizon=plain.horizon)
+    trajectory = replace(trajectory.decompressed(), task=env.task_name, horizon=plain.horizon)
     sub_goals, goals_completed = _instruction(env, trajectory)
     analysis: AgentAnalysis | None = None
     if isinstance(config.algorithm, SupportsAnalysis):

@@ -124,6 +124,9 @@ def _train_new(
         trainer: Trainer | None = None
         try:
             trainer = Trainer(config, directory, distributed=distributed, callbacks=callbacks)
+            if distributed.is_main:
+                for remark in config.algorithm.remarks(config.env.task_spec(trainer.experience.environments)):
+                    print(remark, file=sys.stderr)
             _write_run_files(trainer, metadata)
             return _train_and_evaluate(trainer, quiet=quiet, track=track)
         except BaseException as error:

@@ -16,6 +16,7 @@ from yamame.algorithms.base import AlgorithmConfig
 from yamame.algorithms.functional_policy import SupportsExport
 from yamame.data.actions import policy_action_space, strip_action_mask
 from yamame.data.schema import TaskSpec
+from yamame.data.spaces import flatten_space
 from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute
@@ -44,6 +45,11 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsExport):
             world_model=self.learner.world_model.weight > 0,
             averaged=self.learner.averaging_rate > 0,
         )
+
+    @override
+    def remarks(self, task: TaskSpec) -> list[str]:
+        leaves = flatten_space(strip_action_mask(task.observation_space, task.action_mask_key))
+        return self.agent.timestep_encoder.remarks(leaves)
 
     @override
     def build_policy(

@@ -4,6 +4,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -12,13 +14,14 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from jaxtyping import Bool, Float32, Int64, Shaped
 from typing_extensions import override
 
-from yamame.data.spaces import Leaf, flatten_observation, stored_shape
+from yamame.data.spaces import Leaf, flatten_observation, leaf_name, stored_shape, walk_space
 from yamame.errors import UserError, describe_error, error_message
 from yamame.types import Fault, FaultKind
 
 RETRY_DELAYS_SECONDS = (0.0, 1.0, 5.0)
 """Pause before each attempt to restart: a port, a file or a license may take a moment to become free."""
 _REMEDY = "fix the environment or clean its output with a wrapper"
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 ENV_ERRORS = (Exception, SystemExit)
 """What environments may raise: `sys.exit` in an environment must not end the run."""
@@ -106,22 +109,48 @@ def stack_observations(space: spaces.Space[Any], observations: Sequence[Any]) ->
     """Return leaves `[len(observations), ...]` in new memory.
 
     Raises:
-        InvalidEnvOutputError: If an observation does not match the space.
+        InvalidEnvOutputError: If an observation does not match the space, or has finite numbers beyond float32.
     """
     batch = create_empty_array(space, len(observations), np.zeros)
     try:
-        batch = concatenate(space, observations, batch)
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+        with np.errstate(over="raise"):
+            return flatten_observation(space, concatenate(space, observations, batch))
+    except FloatingPointError as error:
+        raise InvalidEnvOutputError("nonfinite", _too_large(space, observations)) from error
+    except (ValueError, TypeError, KeyError, IndexError, RuntimeError) as error:  # RuntimeError: tensors with gradients
         message = f"an observation does not match the environment's space {space}: {error}"
         raise InvalidEnvOutputError("shape_mismatch", message) from error
-    return flatten_observation(space, batch)
+
+
+def _too_large(space: spaces.Space[Any], observations: Sequence[Any]) -> str:
+    """Return the message for the first finite number that float32 cannot represent."""
+    for observation in observations:
+        for keys, _ in walk_space(space):
+            leaf = np.asarray(reduce(getitem, keys, observation))
+            numbers = leaf[np.isfinite(leaf)] if leaf.dtype.kind == "f" else leaf.flatten()
+            if numbers.size and np.abs(numbers).max() > _MAX_FLOAT32:
+                value = numbers[np.abs(numbers).argmax()]
+                return f"observation '{leaf_name(keys)}' {_is_too_large(value)}"
+    return f"an observation {_is_too_large('a number')}"
+
+
+def _is_too_large(value: object) -> str:
+    return f"has {value}, whose magnitude exceeds {_MAX_FLOAT32:.2g}, the largest float32: scale or clip it"
 
 
 def stack_rewards(rewards: Sequence[Any] | np.ndarray, name: str = "a reward") -> Float32[np.ndarray, "E"]:
-    """Return the rewards as an array. Raises `InvalidEnvOutputError` if one of them is not a number."""
+    """Return the rewards as an array; each may be an array or tensor of one element.
+
+    Raises `InvalidEnvOutputError` if one of them is not a number, or is finite but beyond float32.
+    """
     reward = _stack_numbers(name, rewards)
-    with np.errstate(over="ignore"):  # infinity is another error
-        return reward.astype(np.float32)
+    try:
+        with np.errstate(over="raise"):
+            return reward.astype(np.float32)
+    except FloatingPointError as error:
+        finite = reward[np.isfinite(reward)]
+        message = f"{name} {_is_too_large(finite[np.abs(finite).argmax()])}"
+        raise InvalidEnvOutputError("nonfinite", message) from error
 
 
 def close_envs(envs: Sequence[Any], *, first_row: int = 0) -> None:
@@ -151,8 +180,13 @@ def validate_infos(infos: Sequence[Any]) -> None:
 def _stack_numbers(name: str, values: Sequence[Any] | np.ndarray) -> Shaped[np.ndarray, "E"]:
     try:
         array = np.array(values)
-    except (ValueError, TypeError) as error:
-        raise InvalidEnvOutputError("shape_mismatch", f"{name} is not a number: {error}") from error
+        if array.ndim > 1 and array.size == len(array) and not isinstance(values, np.ndarray):
+            array = array.flatten()
+    except (ValueError, TypeError, RuntimeError):  # single numbers beside arrays, or tensors with gradients
+        try:
+            array = np.array([_single_number(name, value) for value in values])
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise InvalidEnvOutputError("shape_mismatch", f"{name} is not a number: {error}") from error
     if array.dtype.kind not in "biuf":
         raise InvalidEnvOutputError("shape_mismatch", f"{name} is not a number: {_REMEDY}")
     if array.ndim != 1:
@@ -160,11 +194,20 @@ def _stack_numbers(name: str, values: Sequence[Any] | np.ndarray) -> Shaped[np.n
     return array
 
 
+def _single_number(name: str, value: Any) -> Any:
+    """Return an array or tensor of one element, also one with gradients, as a number."""
+    array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    if array.size != 1:
+        raise InvalidEnvOutputError("shape_mismatch", f"{name} has shape {array.shape}: make it one number")
+    return array.reshape(())
+
+
 def validate_finite(
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]],
     reward: Float32[np.ndarray, "E"] | None,
     step: Int64[np.ndarray, "E"],
     first_row: int = 0,
+    infinite: str = "infinity",
 ) -> None:
     """Raise if an observation or reward is not finite.
 
@@ -173,6 +216,7 @@ def validate_finite(
         reward: Rewards; None: not checked.
         step: Step of each environment's episode, for the message.
         first_row: Index of the first of these environments, for the message.
+        infinite: What an infinite value is called: it may have been finite before its conversion to float32.
 
     Raises:
         InvalidEnvOutputError: Names the first such environment, the leaf and the step of its episode.
@@ -183,7 +227,7 @@ def validate_finite(
     for where, array in arrays.items():
         if not np.isfinite(array).all():
             row = int(np.argmin(_finite_rows(array)))
-            what = "NaN" if np.isnan(array[row]).any() else "infinity"
+            what = "NaN" if np.isnan(array[row]).any() else infinite
             name = f"environment {first_row + row}"
             message = f"{name} returned {what} {where} at step {step[row]} of its episode: {_REMEDY}"
             raise InvalidEnvOutputError("nonfinite", message)

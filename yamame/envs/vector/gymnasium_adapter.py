@@ -77,6 +77,8 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         self._reset_pending = np.zeros(self.num_envs, np.bool_)
         self._step = np.zeros(self.num_envs, np.int64)
         self._reports_success = False
+        self._infinite = "infinity"
+        """What an infinite value of the last observation is called."""
 
     @override
     def reset(
@@ -98,7 +100,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
             self._reset_pending = (self._reset_pending | autoreset) & ~to_reset
         self._ended = self._ended & ~reset_mask
         self._step[reset_mask] = 0
-        validate_finite(self._observation, None, self._step)
+        validate_finite(self._observation, None, self._step, infinite=self._infinite)
         return self._masks.add_to(self._observation, self._info_masks, self._step, self._ended | self._reset_pending)
 
     @override
@@ -219,7 +221,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
     ) -> tuple[Bool[np.ndarray, "E"] | None, Sequence[Fault]]:
         """Return the rows that are not finite. Raises `InvalidEnvOutputError` if they cannot be reset by mask."""
         try:
-            validate_finite(final, reward, self._step)
+            validate_finite(final, reward, self._step, infinite=self._infinite)
         except InvalidEnvOutputError as error:
             if not self._resets_by_mask:
                 raise
@@ -234,7 +236,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         self._observation = _where(failed, first, self._observation)
         self._step[failed] = 0
         final = _where(failed, first, final)
-        validate_finite(final, None, self._step)
+        validate_finite(final, None, self._step, infinite=self._infinite)
         return final, _where_list(failed, self._info_masks, info_masks)
 
     def _extract_masks(self, info: Mapping[str, Any]) -> list[Any]:
@@ -242,12 +244,17 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
 
     def _flatten(self, observation: Any) -> dict[str, np.ndarray]:
         """Return leaves that share no memory with the environment, which may reuse its buffers."""
-        leaves = flatten_observation(self.observation_space, observation)
+        self._infinite = "infinity"
+        with np.errstate(over="call", call=self._note_overflow):
+            leaves = flatten_observation(self.observation_space, observation)
         for name, leaf in leaves.items():
             if leaf.shape[:1] != (self.num_envs,):
                 message = f"observation {name!r} has shape {leaf.shape}: its first dimension must be {self.num_envs}"
                 raise InvalidEnvOutputError("shape_mismatch", message)
         return {name: leaf.copy() if leaf.dtype in (np.uint8, np.bool_) else leaf for name, leaf in leaves.items()}
+
+    def _note_overflow(self, kind: str, flag: int) -> None:
+        self._infinite = "a number beyond float32"
 
     def _insert_final(self, info: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Return the last observation with the final observations of the episodes that have ended."""

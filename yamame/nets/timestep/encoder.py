@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,9 @@ from yamame.nets.timestep.tokens import TokenEncoderConfig
 
 VECTOR_KIND = "vector"
 """Kind of a leaf that is passed on as plain numbers."""
+IMAGE_KIND = "image"
+MANY_NUMBERS = 4096
+"""Numbers of a leaf without an encoder from which on it is worth a remark."""
 
 
 def _other_encoders() -> tuple[LeafEncoderConfig, ...]:
@@ -32,7 +36,7 @@ def _other_encoders() -> tuple[LeafEncoderConfig, ...]:
     classes: list[type[LeafEncoderConfig]] = []
     for name in module_names(timestep):
         classes += classes_in(timestep, name, LeafEncoderConfig)  # type: ignore[type-abstract]
-    own = {each.default_factory for each in fields(TimestepEncoderConfig)}
+    own = {ImageEncoderConfig, *(each.default_factory for each in fields(TimestepEncoderConfig))}
     return tuple(each() for each in classes if each not in own)
 
 
@@ -52,7 +56,7 @@ class TimestepEncoderConfig:
     encoder_overrides: tuple[str, ...] = ()
     """Encoders of single leaves as LEAF=KIND, such as `image=tokens` for MiniGrid. Kinds are vector, image, tokens,
     text, instruction_tokens, instruction_coordinates and the names of further files in yamame/nets/timestep/."""
-    image: ImageEncoderConfig = field(default_factory=ImageEncoderConfig)
+    image: ImageEncoderConfig = field(default_factory=partial(ImageEncoderConfig, plain=True))
     tokens: TokenEncoderConfig = field(default_factory=TokenEncoderConfig)
     text: TextEncoderConfig = field(default_factory=TextEncoderConfig)
     instruction_tokens: InstructionTokensConfig = field(default_factory=InstructionTokensConfig)
@@ -114,6 +118,33 @@ class TimestepEncoderConfig:
             for name, leaf in leaves.items()
         }
         return defaults | overrides
+
+    def remarks(self, leaves: Mapping[str, Leaf]) -> list[str]:
+        """Return one sentence for each leaf that may be meant to be encoded in another way."""
+        flag = "--agent.timestep-encoder.encoder-overrides"
+        remarks: list[str] = []
+        chosen = {entry.rpartition("=")[0] for entry in self.encoder_overrides}
+        for name, kind in self.resolve_encoders(leaves).items():
+            leaf = leaves[name]
+            if name in chosen:
+                continue
+            shape = " x ".join(map(str, stored_shape(leaf)))
+            if kind == VECTOR_KIND and (reason := self.image.missing_reason(leaf)):
+                remarks.append(
+                    f"observation {name!r} ({shape}) {reason}: it is not encoded as an image but enters the network as "
+                    f"{spaces.flatdim(leaf):,} numbers"
+                )
+            elif kind == VECTOR_KIND and name != ACTION_MASK_KEY and spaces.flatdim(leaf) >= MANY_NUMBERS:
+                remarks.append(
+                    f"observation {name!r} ({shape}) enters the network as {spaces.flatdim(leaf):,} numbers: for "
+                    f"another encoder pass {flag} {name}=image or {name}=tokens"
+                )
+            elif kind == IMAGE_KIND and len(leaf.shape or ()) == 2:
+                remarks.append(
+                    f"observation {name!r} ({shape}) is encoded as an image: if it is a table of numbers, pass "
+                    f"{flag} {name}={VECTOR_KIND}"
+                )
+        return remarks
 
     def build(self, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace) -> "TimestepEncoder":
         """Return the encoder for these spaces. Raises `ConfigFieldError` if `encoder_overrides` does not fit them."""
