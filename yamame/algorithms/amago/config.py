@@ -14,12 +14,15 @@ from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis
 from yamame.algorithms.base import AlgorithmConfig
 from yamame.algorithms.functional_policy import SupportsExport
-from yamame.data.actions import policy_action_space, strip_action_mask
+from yamame.data.actions import num_choices, policy_action_space, strip_action_mask
 from yamame.data.schema import TaskSpec
 from yamame.data.spaces import flatten_space
 from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute
+
+MAX_QUICK_CHOICES = 1000
+"""Choices of an action, summed over its components, above which the policy takes most of the time of an update."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,18 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsExport):
     @override
     def remarks(self, task: TaskSpec) -> list[str]:
         leaves = flatten_space(strip_action_mask(task.observation_space, task.action_mask_key))
-        return self.agent.timestep_encoder.remarks(leaves)
+        return [*self.agent.timestep_encoder.remarks(leaves), *self._action_remarks(task)]
+
+    def _action_remarks(self, task: TaskSpec) -> list[str]:
+        choices = sum(num_choices(task.action_space))
+        if choices <= MAX_QUICK_CHOICES:
+            return []
+        num_gammas = len(self.agent.all_gammas(policy_action_space(task.action_space)))
+        return [
+            f"an action has {choices:,} choices, for each of which an update computes {num_gammas} probabilities a "
+            f"timestep: on a CPU it may take {1 + choices / MAX_QUICK_CHOICES:.0f} times as long as with ten. Fewer "
+            "choices, a Box, or --agent.multi-gamma false make it faster"
+        ]
 
     @override
     def build_policy(

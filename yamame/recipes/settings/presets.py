@@ -14,7 +14,7 @@ from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.config import EnvConfig, GoalEnvConfig
 from yamame.errors import UserError
-from yamame.nets.heads.actor import ActorConfig
+from yamame.nets.heads.actor import MANY_CHOICES, ActorConfig
 from yamame.nets.heads.popart import PopArtConfig
 from yamame.nets.sequence.base import model_config
 from yamame.nets.sequence.transformer import PositionKind, TransformerConfig
@@ -132,6 +132,7 @@ def small_agent(
         actor=ActorConfig(probability_clip=probability_clip),
         gammas=gammas,
         acting_gamma=acting_gamma,
+        max_one_hot_choices=MANY_CHOICES,
     )
     return replace(SIZES["small"], head_hidden=(head_width, head_width)).apply_to(agent)
 
