@@ -20,7 +20,15 @@ from yamame.errors import UserError
 from yamame.metrics.registry import read_metrics
 from yamame.policy.loaded import LoadedPolicy
 from yamame.policy.manifest import UNSPECIFIED, NumEnvs, PolicyManifest
-from yamame.recipes import SMALL, check_preset, config_from_overrides, load_recipe, make_metadata, recipe_names
+from yamame.recipes import (
+    SMALL,
+    check_preset,
+    config_from_overrides,
+    imitate_overridden,
+    load_recipe,
+    make_metadata,
+    recipe_names,
+)
 from yamame.recipes.settings.paper import paper_config
 from yamame.recipes.settings.presets import apply_presets, default_config
 from yamame.run_config import RunConfig
@@ -232,6 +240,8 @@ def train(
         if preset == SMALL and "env_steps" in settings:
             steps = apply_overrides(default, {"env_steps": settings["env_steps"]}).env_steps
             default = default_config(env, env_steps=steps)
+        if preset == SMALL:
+            default = imitate_overridden(default, settings)
         config = apply_presets(default, variants, size=size, model=model)
         config = apply_overrides(config, {**num_envs, **settings})
         metadata = RunMetadata(recipe=env.task_name)

@@ -114,8 +114,11 @@ class AlgorithmConfig(ABC):
     ) -> Algorithm:
         """Return the algorithm; it moves the model to `compute.device`."""
 
-    def remarks(self, task: TaskSpec) -> list[str]:
-        """Return what is unusual about a task for these networks, one sentence each, to be printed before training."""
+    def remarks(self, task: TaskSpec, *, offline_only: bool = False) -> list[str]:
+        """Return what is unusual about a task for this agent, one sentence each, to be printed before training.
+
+        `offline_only`: it learns from stored data alone.
+        """
         return []
 
     def num_policies(self, model: nn.Module) -> int:

@@ -125,7 +125,8 @@ def _train_new(
         try:
             trainer = Trainer(config, directory, distributed=distributed, callbacks=callbacks)
             if distributed.is_main:
-                for remark in config.algorithm.remarks(config.env.task_spec(trainer.experience.environments)):
+                task = config.env.task_spec(trainer.experience.environments)
+                for remark in config.algorithm.remarks(task, offline_only=config.offline.is_offline_only):
                     print(remark, file=sys.stderr)
             _write_run_files(trainer, metadata)
             return _train_and_evaluate(trainer, quiet=quiet, track=track)

@@ -10,6 +10,7 @@ from yamame.algorithms.amago.agent import ACTING_MODULES, Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS
 from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis
 from yamame.algorithms.base import AlgorithmConfig
@@ -50,9 +51,19 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsExport):
         )
 
     @override
-    def remarks(self, task: TaskSpec) -> list[str]:
+    def remarks(self, task: TaskSpec, *, offline_only: bool = False) -> list[str]:
         leaves = flatten_space(strip_action_mask(task.observation_space, task.action_mask_key))
-        return [*self.agent.timestep_encoder.remarks(leaves), *self._action_remarks(task)]
+        remarks = [*self.agent.timestep_encoder.remarks(leaves), *self._action_remarks(task)]
+        return [*remarks, self._offline_remark()] if offline_only else remarks
+
+    def _offline_remark(self) -> str:
+        imitation, settings = self.learner.filtered_bc, "learner.filtered_bc.weight 1, advantage_threshold -1e9"
+        if imitation.advantage_threshold <= ALL_ACTIONS and imitation.weight >= 1:
+            return f"stored data alone: all of its actions are imitated, beside the policy gradient ({settings})"
+        return (
+            "stored data alone, whose actions are not all imitated: on demonstrations the result may be below random "
+            f"actions without {settings}"
+        )
 
     def _action_remarks(self, task: TaskSpec) -> list[str]:
         choices = sum(num_choices(task.action_space))

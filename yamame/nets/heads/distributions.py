@@ -254,11 +254,13 @@ class TanhGaussianPolicy:
         mean = self.mean_NGA
         return self.action_vector(torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device))
 
-    def action_vector(self, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N G A"]:
-        """Return the action made from standard normal noise, with gradients to mean and std."""
+    def action_vector(self, noise_NGA: Float[Tensor, "N G A"] | None) -> Float[Tensor, "N G A"]:
+        """Return the action made from standard normal noise, with gradients to mean and std; None: the mode."""
+        if noise_NGA is None:
+            return self.mode()
         return (self.mean_NGA + self.log_std_NGA.exp() * noise_NGA).tanh()
 
-    def expected_value(self, q: QFunction, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N K G"]:
+    def expected_value(self, q: QFunction, noise_NGA: Float[Tensor, "N G A"] | None) -> Float[Tensor, "N K G"]:
         """Return q of the action made from the noise, with a gradient to the policy."""
         return q(self.action_vector(noise_NGA))
 
