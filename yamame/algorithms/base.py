@@ -114,6 +114,13 @@ class AlgorithmConfig(ABC):
     ) -> Algorithm:
         """Return the algorithm; it moves the model to `compute.device`."""
 
+    def remarks(self, task: TaskSpec, *, offline_only: bool = False) -> list[str]:
+        """Return what is unusual about a task for this agent, one sentence each, to be printed before training.
+
+        `offline_only`: it learns from stored data alone.
+        """
+        return []
+
     def num_policies(self, model: nn.Module) -> int:
         """Return the number of policies of a model. The last one acts in training."""
         return 1

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from yamame.collect.exploration import Explorer
 from yamame.collect.faults import FaultMonitor, FaultToleranceConfig
+from yamame.collect.frame_buffer import FrameBuffer
 from yamame.collect.rollout_buffer import RolloutBuffer
 from yamame.data.actions import (
     ACTION_MASK_KEY,
@@ -18,9 +19,9 @@ from yamame.data.actions import (
     sample_uniform_actions,
     zero_action,
 )
-from yamame.data.goals import Goals
+from yamame.data.goals import INSTRUCTION_KEY, Goals
 from yamame.data.step import GoalStep, PolicyInput, VectorStep
-from yamame.data.trajectory import Trajectory
+from yamame.data.trajectory import CompressedFrames, Trajectory
 from yamame.envs.base import TrialVectorEnv
 from yamame.types import State, Stateful, load_nested_state_dict, nested_state_dict
 
@@ -127,6 +128,8 @@ class Collector:
         self._reports_success = False
         self._last_goals: GoalStep | None = None
         self._observations, self._transitions = RolloutBuffer(), RolloutBuffer()
+        self._frames: dict[str, FrameBuffer] = {}
+        """Of the leaves that are images; `_observations` has the others."""
 
     def state_dict(self) -> State:
         """Return the counters, and the active trials if the environments are `Stateful`."""
@@ -138,6 +141,7 @@ class Collector:
                 "input": vars(self._input) if self._input else None,
                 "last_goals": vars(self._last_goals) if self._last_goals else None,
                 "buffers": [buffer.state_dict(*rows) for buffer in (self._observations, self._transitions)],
+                "frames": {name: buffer.state_dict() for name, buffer in self._frames.items()},
                 "explorer": self.explorer.state_dict(),
             }
         return {"env_steps": self.env_steps, "faults": self.faults.state_dict(), "active_trials": trials}
@@ -151,8 +155,14 @@ class Collector:
         if trials is None or not isinstance(self.environments, Stateful):
             return False
         load_nested_state_dict(self.environments, self, trials)
-        for buffer, saved in zip((self._observations, self._transitions), trials["buffers"], strict=True):
-            buffer.load_state_dict(saved)
+        observations, transitions = trials["buffers"]
+        if "frames" not in trials:  # of an earlier version
+            observations = self._take_frames(observations, transitions["columns"]["is_transition"])
+        self._observations.load_state_dict(observations)
+        self._transitions.load_state_dict(transitions)
+        for name, saved in trials.get("frames", {}).items():
+            self._frames[name] = FrameBuffer()
+            self._frames[name].load_state_dict(saved)
         self._input = PolicyInput(**trials["input"]) if trials["input"] else None
         self._last_goals = GoalStep(**trials["last_goals"]) if trials["last_goals"] else None
         self.explorer.load_state_dict(trials["explorer"])
@@ -180,8 +190,10 @@ class Collector:
         action = self.explorer.add_noise(action, now.time, self.environments.horizon, total_env_steps, mask)
         self._version_E[now.time == 0] = policy.version
         # before the environments step: they may reuse the arrays that they returned
-        self._observations.write(self._row, now.observation, self._first_row_E)
+        self._write_observation(now.observation)
         step = self.environments.step(action)
+        for frames in self._frames.values():
+            frames.keep(step.is_transition)
         self._write_transition(now, action, policy, step)
 
         self.env_steps += int(np.count_nonzero(step.is_transition))
@@ -196,6 +208,8 @@ class Collector:
                 completed += [(env, self._trajectory(env, step, is_interrupted=True)) for env in interrupted]
             ended_E |= step.failed
         self._first_row_E[ended_E] = self._row
+        for frames in self._frames.values():
+            frames.clear(ended_E)
         self._last_goals = step.goals
         self._input = _next_input(now, action, step, ended_E)
         return completed
@@ -212,6 +226,24 @@ class Collector:
                 episode_start=np.ones(num_envs, np.bool_),
             )
         return self._input
+
+    def _write_observation(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> None:
+        others = dict(observation)
+        for name, leaf in observation.items():
+            if _is_image(name, leaf):
+                self._frames.setdefault(name, FrameBuffer()).write(others.pop(name))
+        self._observations.write(self._row, others, self._first_row_E)
+
+    def _take_frames(self, observations: State, is_transition_RE: Bool[np.ndarray, "rows E"]) -> State:
+        """Move the images of a saved `RolloutBuffer` into `_frames`; return its other columns."""
+        columns = dict(observations["columns"])
+        for name, rows in observations["columns"].items():
+            if len(rows) and _is_image(name, rows[0]):
+                frames = self._frames[name] = FrameBuffer()
+                for row, values in enumerate(columns.pop(name)):
+                    frames.write(values)
+                    frames.keep(is_transition_RE[row] & (self._first_row_E <= observations["first_row"] + row))
+        return {**observations, "columns": columns}
 
     def _write_transition(
         self, now: PolicyInput, action: Shaped[np.ndarray, "E ..."], policy: Policy, step: VectorStep
@@ -248,16 +280,22 @@ class Collector:
             observed = is_transition.copy()
             observed[-1] = True
             observation = {name: self._observations.read(name, *rows)[observed] for name in self._observations.columns}
+            frames = {name: buffer.read(env, None) for name, buffer in self._frames.items()}
             episode_start = self._transitions.read("episode_start", *rows)[observed]
             goals, terminated, truncated = self._last_goals, False, False
         else:
             observation = {
                 name: np.concatenate([self._observations.read(name, *rows)[is_transition], final[env : env + 1]])
                 for name, final in step.final_observation.items()
+                if name not in self._frames
+            }
+            frames = {
+                name: buffer.read(env, step.final_observation[name][env]) for name, buffer in self._frames.items()
             }
             # the last observation starts no attempt, though the next input of the policy does
             episode_start = np.append(read("episode_start"), False)
             goals, terminated, truncated = step.goals, bool(step.terminated[env]), bool(step.truncated[env])
+        leaves = observation | {name: leaf for name, leaf in frames.items() if isinstance(leaf, np.ndarray)}
         reward = read("reward")
         is_last = np.arange(len(reward)) == len(reward) - 1
         return Trajectory(
@@ -266,7 +304,8 @@ class Collector:
             terminated=is_last & terminated,
             truncated=is_last & truncated,
             episode_start=episode_start,
-            observation=observation,
+            observation={name: leaves[name] for name in step.final_observation if name in leaves},
+            lazy_observation={name: leaf for name, leaf in frames.items() if isinstance(leaf, CompressedFrames)},
             success=read("success") if self._reports_success else None,
             goals=None
             if goals is None
@@ -284,6 +323,10 @@ class Collector:
                 name.removeprefix(_EXTRAS): read(name) for name in self._transitions.columns if name.startswith(_EXTRAS)
             },
         )
+
+
+def _is_image(name: str, leaf: Shaped[np.ndarray, "E ..."]) -> bool:
+    return FrameBuffer.suits(leaf) and name != INSTRUCTION_KEY
 
 
 def _next_input(

@@ -13,6 +13,8 @@ import json
 import math
 import struct
 import zlib
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,20 +51,24 @@ class CorruptedRecordError(Exception):
 
 
 def encode(trajectory: Trajectory, *, compression_level: int = 1) -> bytes:
-    """Serialize a trajectory. `decode` restores every dtype, shape, None and the order of leaves.
+    """Serialize a trajectory. `decode` restores every dtype, shape, None and the order of leaves, lazy ones last.
 
     Version 2 if images are compressed in chunks (see `CompressedFrames.suits`), so that a window is read without
     decompressing the rest; otherwise version 1.
     """
-    images = {
+    ready = {name: leaf for name, leaf in trajectory.lazy_observation.items() if leaf.dtype == np.uint8}
+    others = {name: leaf for name, leaf in trajectory.lazy_observation.items() if name not in ready}
+    trajectory = replace(trajectory, lazy_observation=others).decompressed()
+    images = ready | {
         name: CompressedFrames.compress(leaf, compression_level=compression_level)
         for name, leaf in trajectory.observation.items()
         if CompressedFrames.suits(leaf)
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in named_arrays(trajectory).items()}
     metadata = _metadata(trajectory)
+    metadata["leaves"] += list(ready)
     for name, image in images.items():
-        del arrays[_OBSERVATION + name]
+        arrays.pop(_OBSERVATION + name, None)
         metadata.setdefault("packed", {})[name] = {"shape": image.shape, "frames": list(map(len, image.frames))}
     raw = save_safetensors(arrays, metadata={"trajectory": json.dumps(metadata)})
     payload = zstandard.ZstdCompressor(level=compression_level).compress(raw)
@@ -104,7 +110,7 @@ def decode(data: bytes, *, lazy: bool = False, max_bytes: int = MAX_DECODED_BYTE
 def frozen_copy(trajectory: Trajectory) -> Trajectory:
     """Return what `decode(encode(trajectory))` would: a read-only copy that shares no memory with the original."""
     arrays = {name: np.array(array, order="C") for name, array in named_arrays(trajectory).items()}
-    return _make_trajectory(arrays, _metadata(trajectory), {})
+    return _make_trajectory(arrays, _metadata(trajectory), trajectory.lazy_observation)
 
 
 def named_arrays(trajectory: Trajectory) -> dict[str, Shaped[np.ndarray, "..."]]:
@@ -165,7 +171,7 @@ def _compressed_frames(described: dict[str, Any], frames: bytes) -> dict[str, Co
 
 
 def _make_trajectory(
-    arrays: dict[str, np.ndarray], metadata: dict[str, Any], images: dict[str, CompressedFrames]
+    arrays: dict[str, np.ndarray], metadata: dict[str, Any], images: Mapping[str, CompressedFrames]
 ) -> Trajectory:
     for array in arrays.values():
         array.flags.writeable = False

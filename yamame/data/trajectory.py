@@ -1,8 +1,7 @@
 """`Trajectory`: one trial of one environment, as it is stored."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import zstandard
@@ -15,25 +14,26 @@ Observation = Mapping[str, Shaped[np.ndarray, "..."]]
 
 
 CHUNK_FRAMES = 64
+_BYTE = np.dtype(np.uint8)
 _MIN_COMPRESSED_BYTES = 1 << 18
 """Decompressing a smaller leaf as a whole takes less than a tenth of a millisecond."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompressedFrames:
-    """An array of uint8 in chunks of `CHUNK_FRAMES` rows, decompressed on access.
+    """An array in chunks of `CHUNK_FRAMES` rows, decompressed on access. Stored ones are of uint8.
 
     Raises `ValueError` if `frames` do not hold an array of `shape`.
     """
 
     shape: tuple[int, ...]
     frames: Sequence[bytes]
-    dtype: ClassVar[np.dtype] = np.dtype(np.uint8)
+    dtype: np.dtype = _BYTE
 
     def __post_init__(self) -> None:
         if len(self.frames) != -(-self.shape[0] // CHUNK_FRAMES):
             raise ValueError(f"{len(self.frames)} frames for {self.shape[0]} rows")
-        row_bytes = int(np.prod(self.shape[1:], dtype=np.int64))
+        row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
         for index, frame in enumerate(self.frames):
             rows = min(CHUNK_FRAMES, self.shape[0] - index * CHUNK_FRAMES)
             if zstandard.frame_content_size(frame) != rows * row_bytes:
@@ -51,22 +51,27 @@ class CompressedFrames:
     @staticmethod
     def compress(leaf: UInt8[np.ndarray, "rows ..."], *, compression_level: int) -> "CompressedFrames":
         """Compress each chunk on its own."""
-        compressor = zstandard.ZstdCompressor(level=compression_level)
         chunks = (leaf[start : start + CHUNK_FRAMES] for start in range(0, len(leaf), CHUNK_FRAMES))
-        return CompressedFrames(shape=leaf.shape, frames=[compressor.compress(chunk.tobytes()) for chunk in chunks])
+        frames = [CompressedFrames.compress_chunk(chunk, compression_level=compression_level) for chunk in chunks]
+        return CompressedFrames(shape=leaf.shape, frames=frames)
+
+    @staticmethod
+    def compress_chunk(rows: Shaped[np.ndarray, "rows ..."], *, compression_level: int = 1) -> bytes:
+        """Return the bytes of a chunk."""
+        return zstandard.ZstdCompressor(level=compression_level).compress(rows.tobytes())
 
     @property
     def nbytes(self) -> int:
         """Compressed size."""
         return sum(map(len, self.frames))
 
-    def read(self, start: int, end: int) -> UInt8[np.ndarray, "rows ..."]:
+    def read(self, start: int, end: int) -> Shaped[np.ndarray, "rows ..."]:
         """Return rows `start` to `end` (exclusive), read-only; decompresses only their chunks."""
         first = start // CHUNK_FRAMES
         decompressor = zstandard.ZstdDecompressor()
         chunks = [decompressor.decompress(frame) for frame in self.frames[first : -(-end // CHUNK_FRAMES)]]
         raw = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        rows = np.frombuffer(raw, np.uint8).reshape(-1, *self.shape[1:])
+        rows = np.frombuffer(raw, self.dtype).reshape(-1, *self.shape[1:])
         return rows[start - first * CHUNK_FRAMES : end - first * CHUNK_FRAMES]
 
 
@@ -113,6 +118,11 @@ class Trajectory:
         """Return observations `start` to `end` (exclusive) of a leaf, lazy or not."""
         leaf = self.lazy_observation.get(name)
         return self.observation[name][start:end] if leaf is None else leaf.read(start, end)
+
+    def decompressed(self) -> "Trajectory":
+        """Return the trajectory without lazy leaves."""
+        leaves = {name: leaf.read(0, leaf.shape[0]) for name, leaf in self.lazy_observation.items()}
+        return replace(self, observation={**self.observation, **leaves}, lazy_observation={})
 
     def return_per_attempt(self) -> Float32[np.ndarray, "attempts"]:
         """Sum of rewards of each attempt; the last one may be unfinished."""

@@ -24,7 +24,7 @@ from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.gymnasium import GymnasiumConfig, is_env_id
 from yamame.errors import UserError
 from yamame.recipes.settings.paper import paper_config
-from yamame.recipes.settings.presets import apply_presets, default_config
+from yamame.recipes.settings.presets import apply_presets, default_config, imitate_offline_data
 from yamame.run_config import RunConfig, experiment_settings
 from yamame.training.run_files import RunMetadata
 
@@ -180,8 +180,8 @@ def config_from_flags(
     size: str | None = None,
     model: str | None = None,
 ) -> RunConfig:
-    """Return the config for `--field value` flags: first those of the task and its number of steps, then size,
-    model, variants and other flags.
+    """Return the config for `--field value` flags: first those of the task and its number of steps, then what purely
+    offline data needs (small preset), size, model, variants and other flags.
 
     Raises `UserError` for flags that are unknown or do not fit.
     """
@@ -194,6 +194,9 @@ def config_from_flags(
         parsed = parse_flags(config, list(chain.from_iterable(early)), prog)
         env_steps = parsed.env_steps if any(flag == "--env-steps" for flag, *_ in early) else None
         config = recipe.config_for(parsed.env, env_steps)
+    offline = [[flag, *words] for flag, words in group_by_flag(flags) if flag.startswith("--offline.")]
+    if offline and recipe.preset == SMALL:
+        config = imitate_offline_data(parse_flags(config, list(chain.from_iterable(offline)), prog))
     return parse_flags(apply_presets(config, variants, size=size, model=model), flags, prog)
 
 
@@ -210,8 +213,17 @@ def config_from_overrides(
     applied = apply_overrides(recipe.make_config(recipe.env), early)
     others = {name: value for name, value in overrides.items() if name.partition(".")[0] != "env"}
     env_steps = applied.env_steps if "env_steps" in early else None
-    config = apply_presets(recipe.config_for(applied.env, env_steps), variants, size=size, model=model)
+    config = recipe.config_for(applied.env, env_steps)
+    if recipe.preset == SMALL:
+        config = imitate_overridden(config, overrides)
+    config = apply_presets(config, variants, size=size, model=model)
     return apply_overrides(config, others)
+
+
+def imitate_overridden(config: RunConfig, overrides: Mapping[str, Any]) -> RunConfig:
+    """Return the config with the fields of `offline` among the overrides, and what purely offline data needs."""
+    offline = {name: value for name, value in overrides.items() if name.partition(".")[0] == "offline"}
+    return imitate_offline_data(apply_overrides(config, offline))
 
 
 def make_metadata(recipe: Recipe, config: RunConfig, command: Sequence[str] = ()) -> RunMetadata:

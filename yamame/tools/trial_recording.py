@@ -210,7 +210,7 @@ def record_trial(
         trajectory = _first_trial(policy, trials, config.fault_tolerance, deterministic=deterministic)
         sizes, env_action_space = num_choices(trials.action_space), trials.env_action_space
         action_names = _action_names(env, trials.action_space, first_choices(env_action_space))
-    trajectory = replace(trajectory, task=env.task_name, horizon=plain.horizon)
+    trajectory = replace(trajectory.decompressed(), task=env.task_name, horizon=plain.horizon)
     sub_goals, goals_completed = _instruction(env, trajectory)
     analysis: AgentAnalysis | None = None
     if isinstance(config.algorithm, SupportsAnalysis):

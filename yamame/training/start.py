@@ -166,6 +166,10 @@ def _train_new(
         trainer: Trainer | None = None
         try:
             trainer = Trainer(config, directory, distributed=distributed, callbacks=callbacks)
+            if distributed.is_main:
+                task = config.env.task_spec(trainer.experience.environments)
+                for remark in config.algorithm.remarks(task, offline_only=config.offline.is_offline_only):
+                    print(remark, file=sys.stderr)
             _write_run_files(trainer, metadata)
             return _train_and_evaluate(trainer, quiet=quiet, track=track)
         except BaseException as error:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
@@ -40,15 +41,16 @@ ANSWERS: dict[str, tuple[Answer, str]] = {
     "info list": (lambda step: (*step[:4], [1]), "info is a list"),
     "success text": (lambda step: (*step[:4], {"success": "yes"}), "info['success'] is not a number"),
     "success array": (lambda step: (*step[:4], {"success": np.ones(2)}), "info['success'] "),
-    "terminated of shape (1,)": (lambda step: (*step[:2], np.array([True]), *step[3:]), "terminated has shape (1,)"),
+    "terminated of shape (2,)": (lambda step: (*step[:2], np.ones(2, bool), *step[3:]), "terminated has shape (2,)"),
     "terminated text": (lambda step: (*step[:2], "False", *step[3:]), "terminated is not a number"),
     "terminated NaN": (lambda step: (*step[:2], np.nan, *step[3:]), "terminated is neither True nor False"),
     "truncated 2": (lambda step: (*step[:3], 2, step[4]), "truncated is neither True nor False"),
     "truncated None": (lambda step: (*step[:3], None, step[4]), "truncated is not a number"),
     "reward of 401 digits": (lambda step: (step[0], 10**400, *step[2:]), "a reward is not a number"),
-    "reward beyond float32": (lambda step: (step[0], 1e300, *step[2:]), "returned infinity as reward"),
+    "reward beyond float32": (lambda step: (step[0], 1e300, *step[2:]), "a reward has 1e+300, whose magnitude exceeds"),
+    "observation beyond float32": (lambda step: (np.array([1e200]), *step[1:]), "observation 'observation' has 1e+200"),
     "reward text": (lambda step: (step[0], "1.0", *step[2:]), "a reward is not a number"),
-    "reward of shape (1,)": (lambda step: (step[0], np.ones(1), *step[2:]), "a reward has shape (1,)"),
+    "reward of shape (2,)": (lambda step: (step[0], np.ones(2), *step[2:]), "a reward has shape (2,)"),
     "mask NaN": (lambda step: (*step[:4], {"action_mask": [np.nan, 1.0]}), "an action mask has entries"),
     "mask text": (lambda step: (*step[:4], {"action_mask": "both"}), "an action mask has entries"),
     "four values": (lambda step: step[:4], "is it made for old Gym?"),
@@ -240,3 +242,41 @@ def test_close_closes_all_whatever_they_raise(capsys: pytest.CaptureFixture[str]
 def test_an_unreadable_exception_has_a_message() -> None:
     fault = fault_from_exception(UnreadableError(), "environment 3")
     assert fault.message == "environment 3 raised UnreadableError" and "UnreadableError" in fault.traceback
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        np.array(2.0),
+        np.array([2.0]),
+        np.array([[2]]),
+        [2.0],
+        torch.tensor(2.0),
+        torch.tensor(2.0, requires_grad=True),
+        torch.full((1,), 2.0, requires_grad=True) * 1,
+    ],
+    ids=repr,
+)
+def test_a_reward_may_be_an_array_or_tensor_of_one_number(reward: Any) -> None:
+    envs = SerialVectorEnv([Answering(valid), Answering(lambda step: (step[0], reward, *step[2:]), at_step=1)], 0)
+    envs.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
+    assert envs.step(np.zeros(2, np.int64)).reward.tolist() == [1.0, 2.0]
+
+
+def test_an_observation_that_requires_gradients_is_named() -> None:
+    envs = SerialVectorEnv([Answering(lambda step: (torch.zeros(1, requires_grad=True), *step[1:]), at_step=1)], 0)
+    envs.reset(np.ones(1, np.bool_), np.ones(1, np.bool_))
+    with pytest.raises(UserError, match=r"does not match .* requires grad"):
+        envs.step(np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(1e200, "environment 1 returned a number beyond float32"), (np.inf, "environment 1 returned infinity")],
+)
+def test_a_vector_environment_calls_only_infinity_infinity(value: float, message: str) -> None:
+    answering = VectorAnswering(lambda step: (np.array([[0.5], [value]]), *step[1:]), at_step=1)
+    envs = GymnasiumVectorAdapter(answering, 0)
+    envs.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
+    (fault,) = envs.step(np.zeros(2, np.int64)).faults
+    assert message in fault.message

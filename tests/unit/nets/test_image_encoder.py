@@ -4,6 +4,9 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from yamame.config.serialization import from_json, to_json
+from yamame.data.goals import INSTRUCTION_KEY
+from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.nets.timestep.image import ImageEncoder, ImageEncoderConfig
 
 
@@ -45,20 +48,89 @@ def test_the_last_map_is_small_whatever_the_image() -> None:
     assert size_of_map(3, 2) == (1, 3 * 2 * 1), "an override reads so small an image, and halves it once"
 
 
-@pytest.mark.parametrize(
-    "leaf",
-    [
-        spaces.Box(0, 255, (7, 7, 3), np.uint8),
-        spaces.Box(0, 255, (84, 84), np.uint8),
-        spaces.Box(0, 255, (2, 84, 84, 3), np.uint8),
-        spaces.Box(0.0, 1.0, (64, 64, 3), np.float32),
-        spaces.MultiDiscrete(np.full((9, 9, 3), 5)),
-        spaces.Discrete(5),
-    ],
-    ids=str,
-)
+FURTHER = [
+    spaces.Box(0.0, 1.0, (64, 64, 3), np.float32),
+    spaces.Box(0, 255, (64, 64, 3), np.float32),
+    spaces.Box(-1.0, 1.0, (3, 64, 64), np.float64),
+    spaces.Box(0, 255, (84, 84), np.uint8),
+    spaces.Box(0.0, 1.0, (16, 16), np.float32),
+    spaces.Box(0, 255, (4, 84, 84, 3), np.uint8),
+    spaces.Box(0, 255, (4, 3, 8, 8), np.uint8),
+    spaces.Box(0, 65535, (48, 64, 1), np.uint16),
+    spaces.Box(0, 1, (20, 20, 26), np.bool_),
+    spaces.Box(0, 255, (2, 4, 3, 32, 32), np.uint8),
+    spaces.Box(0.0, 10.0, (40, 30, 4), np.float32),
+]
+NO_IMAGES = [
+    spaces.Box(0, 255, (7, 7, 3), np.uint8),
+    spaces.Box(0, 8, (8, 8), np.uint8),
+    spaces.Box(0.0, 1.0, (10, 10, 4), np.float32),
+    spaces.Box(-np.inf, np.inf, (64, 64, 3), np.float32),
+    spaces.Box(0.0, 1.0, (500, 12), np.float32),
+    spaces.Box(0.0, 1.0, (5000,), np.float32),
+    spaces.MultiBinary([64, 64]),
+    spaces.MultiDiscrete(np.full((9, 9, 3), 5)),
+    spaces.Discrete(5),
+]
+
+
+@pytest.mark.parametrize("leaf", FURTHER, ids=str)
+def test_further_images_are_encoded_unless_a_run_is_older_than_that(leaf: spaces.Box) -> None:
+    config = TimestepEncoderConfig()
+    assert config.resolve_encoders({"seen": leaf}) == {"seen": "image"}
+    assert config.resolve_encoders({INSTRUCTION_KEY: leaf})[INSTRUCTION_KEY] == "vector"
+    older_file = to_json(config)
+    del older_file["image"]["plain"]
+    older = from_json(TimestepEncoderConfig, older_file)
+    assert older.resolve_encoders({"seen": leaf}) == {"seen": "vector"}
+    pixels = images(leaf, 2)
+    assert built(leaf)(pixels).shape == (2, 6)
+
+
+@pytest.mark.parametrize("leaf", NO_IMAGES, ids=str)
 def test_what_is_not_clearly_an_image_is_not_taken_for_one(leaf: spaces.Space) -> None:
-    assert not ImageEncoderConfig().matches("seen", leaf)
+    assert TimestepEncoderConfig().resolve_encoders({"seen": leaf})["seen"] != "image"
+
+
+def test_images_of_bytes_are_those_of_earlier_versions() -> None:
+    older = ImageEncoderConfig(plain=False)
+    assert older.matches("seen", image_box(64, 64, 3)) and older.matches("seen", image_box(4, 8, 8))
+    assert not older.matches("seen", image_box(4, 64, 64, 3))
+
+
+@pytest.mark.parametrize(
+    ("shape", "height_axis"),
+    [
+        *(((84, 84, 4), 0), ((3, 64, 64), 1), ((4, 64, 64, 3), 1), ((4, 3, 64, 64), 2), ((64, 64, 3, 4), 0)),
+        *(((9, 9), 0), ((8, 8, 12), 1), ((2, 4, 3, 32, 32), 3)),
+    ],
+)
+def test_pixels_are_the_two_longest_neighbors(shape: tuple[int, ...], height_axis: int) -> None:
+    """Any other order of axes with the same pixels gives the same image to the network."""
+    encoder = built(image_box(*shape))
+    assert encoder.axes == (height_axis + 1, height_axis + 2)
+    pixels = images(image_box(*shape))
+    channels_first = pixels.movedim(encoder.axes, (-2, -1))
+    expected = built(image_box(*channels_first[:, None].flatten(1, -3).shape[1:]))
+    torch.testing.assert_close(encoder(pixels), expected(channels_first[:, None].flatten(1, -3)))
+
+
+def test_what_may_be_meant_otherwise_is_said() -> None:
+    leaves = {
+        "normalized": spaces.Box(-np.inf, np.inf, (64, 64, 3), np.float32),
+        "bits": spaces.MultiBinary([64, 64]),
+        "rays": spaces.Box(0.0, 1.0, (5000,), np.float32),
+        "table": spaces.Box(0.0, 1.0, (20, 30), np.float32),
+        "pixels": image_box(64, 64, 3),
+        "small": spaces.Box(-np.inf, np.inf, (8, 8), np.float32),
+    }
+    remarks = TimestepEncoderConfig().remarks(leaves)
+    assert [remark.split("'")[1] for remark in remarks] == ["normalized", "bits", "rays", "table"]
+    assert "(64 x 64 x 3) has infinite bounds" in remarks[0] and "12,288 numbers" in remarks[0]
+    assert "is a MultiBinary, not a Box of bool" in remarks[1]
+    assert "5,000 numbers" in remarks[2] and "table=vector" in remarks[3]
+    settled = TimestepEncoderConfig(encoder_overrides=("table=vector", "rays=vector"))
+    assert [remark.split("'")[1] for remark in settled.remarks(leaves)] == ["normalized", "bits"]
 
 
 def test_pixels_lie_between_zero_and_one() -> None:

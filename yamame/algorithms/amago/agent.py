@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from yamame.algorithms.amago.gammas import PAPER_CONTINUOUS, PAPER_DISCRETE
 from yamame.algorithms.amago.losses.td import TargetValues
 from yamame.algorithms.amago.losses.world_model import WorldModel
-from yamame.data.actions import PolicyActionSpace
+from yamame.data.actions import PolicyActionSpace, num_choices
 from yamame.data.batch import Batch, Predictions
 from yamame.data.spaces import flatten_space
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
@@ -47,11 +47,20 @@ class AgentConfig:
     evaluation_gamma_index: int = -1
     """Index of the gamma whose policy acts in evaluations, loaded policies and exports; -1: `acting_gamma` (paper).
     With `eval.choose_policy` the run chooses it after training, and this field has no effect."""
+    max_one_hot_choices: int = 0
+    """Number of choices, summed over the components of a discrete action, above which choices are embedded in the
+    networks' inputs and critics evaluate samples of the policy. 0: choices are one-hot vectors, and critics evaluate
+    every choice of a single component (paper)."""
     popart: bool = True
     """Normalize values with PopArt; off: no normalization (paper: ablation)."""
 
     def __post_init__(self) -> None:
         check_range(self, "gammas", "acting_gamma", gt=0, lt=1)
+        check_range(self, "max_one_hot_choices", ge=0)
+
+    def embeds(self, action_space: PolicyActionSpace) -> bool:
+        """Return whether the choices of actions are embedded."""
+        return 0 < self.max_one_hot_choices < sum(num_choices(action_space))
 
     def all_gammas(self, action_space: PolicyActionSpace) -> tuple[float, ...]:
         """Return the G discount factors; the acting one is the last."""
@@ -97,18 +106,24 @@ class Agent(nn.Module):
             )
         self.gammas_G: Tensor
         self.register_buffer("gammas_G", torch.tensor(gammas), persistent=False)
-        self.timestep_encoder = config.timestep_encoder.build(flatten_space(observation_space), action_space)
+        embeds = config.embeds(action_space)
+        self.timestep_encoder = config.timestep_encoder.build(
+            flatten_space(observation_space), action_space, embeds=embeds
+        )
         self.trajectory_encoder = config.trajectory_encoder.build(
             input_size=config.timestep_encoder.output_size, attention_window=context_length + 1, max_timestep=horizon
         )
         state_size = config.trajectory_encoder.state_size
-        self.actor = Actor(config.actor, input_size=state_size, action_space=action_space, num_gammas=len(gammas))
+        self.actor = Actor(
+            config.actor, input_size=state_size, action_space=action_space, num_gammas=len(gammas), embeds=embeds
+        )
         self.value_code = config.critic.value_code.build(len(gammas), normalize=config.popart)
         self.critic = config.critic.build(
             input_size=state_size,
             action_space=action_space,
             gammas_G=self.gammas_G,
             num_outputs=self.value_code.num_outputs,
+            embeds=embeds,
         )
         self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
@@ -182,7 +197,7 @@ class Agent(nn.Module):
         self,
         state_ND: Float[Tensor, "N D"],
         mask_NA: Bool[Tensor, "N A"] | None,
-        noise_NGA: Float[Tensor, "N G A"] | None,
+        noise_NGA: Float[Tensor, "N G _"] | None,
         action: Shaped[Tensor, "N ..."] | None = None,
     ) -> TargetValues:
         """Return Q(s, pi(s)) of the target networks for each critic and gamma, in units of scaled reward.
@@ -203,7 +218,7 @@ class Agent(nn.Module):
         state_ND: Float[Tensor, "N D"],
         batch: Batch,
         td_target_NG: Float[Tensor, "N G"],
-        noise_NGA: Float[Tensor, "N G A"] | None,
+        noise_NGA: Float[Tensor, "N G _"] | None,
         target_delta_NO: Float[Tensor, "N O"] | None = None,
     ) -> Predictions:
         """Return the inputs of the losses, from normalized TD targets and the noise of `Actor.sample_noise`."""

@@ -10,7 +10,12 @@ from yamame.algorithms.analysis import ActionDistributions, AgentAnalysis
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import PolicyDistribution
-from yamame.nets.heads.distributions import CategoricalPolicy, FactoredPolicy, TanhGaussianPolicy
+from yamame.nets.heads.distributions import (
+    CategoricalPolicy,
+    FactoredPolicy,
+    SampledCategoricalPolicy,
+    TanhGaussianPolicy,
+)
 from yamame.nets.introspection import SupportsExplain
 
 
@@ -76,15 +81,15 @@ def _in_rewards(agent: Agent, raw_NKG: Float[Tensor, "N K G"], reward_scale: flo
 
 
 def _zero_noise(agent: Agent, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N G A"] | None:
-    """Noise with which the action sampled from a continuous policy is its mode; None for discrete actions."""
-    if agent.actor.discrete:
+    """Noise with which the sampled action is the mode; None if no noise is needed for that."""
+    if agent.actor.discrete or agent.actor.embeds:
         return None
     return state_ND.new_zeros(len(state_ND), len(agent.gammas_G), agent.actor.action_size)
 
 
 def _action_distributions(policy: PolicyDistribution, gamma_index: int) -> ActionDistributions:
     match policy:
-        case CategoricalPolicy():
+        case CategoricalPolicy() | SampledCategoricalPolicy():
             probability = policy.probability_NGA
             sizes: tuple[int, ...] = (probability.shape[2],)
             return ActionDistributions(num_choices=sizes, probability_TA=_numpy(probability[:, gamma_index]))

@@ -10,16 +10,21 @@ from yamame.algorithms.amago.agent import ACTING_MODULES, Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS
 from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.amago.values import AMAGOValues
 from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis, SupportsValues
 from yamame.algorithms.base import AlgorithmConfig
 from yamame.algorithms.functional_policy import SupportsExport
-from yamame.data.actions import policy_action_space, strip_action_mask
+from yamame.data.actions import num_choices, policy_action_space, strip_action_mask
 from yamame.data.schema import TaskSpec
+from yamame.data.spaces import flatten_space
 from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute
+
+MAX_QUICK_CHOICES = 1000
+"""Choices of an action, summed over its components, above which the policy takes most of the time of an update."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +50,32 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
             world_model=self.learner.world_model.weight > 0,
             averaged=self.learner.averaging_rate > 0,
         )
+
+    @override
+    def remarks(self, task: TaskSpec, *, offline_only: bool = False) -> list[str]:
+        leaves = flatten_space(strip_action_mask(task.observation_space, task.action_mask_key))
+        remarks = [*self.agent.timestep_encoder.remarks(leaves), *self._action_remarks(task)]
+        return [*remarks, self._offline_remark()] if offline_only else remarks
+
+    def _offline_remark(self) -> str:
+        imitation, settings = self.learner.filtered_bc, "learner.filtered_bc.weight 1, advantage_threshold -1e9"
+        if imitation.advantage_threshold <= ALL_ACTIONS and imitation.weight >= 1:
+            return f"stored data alone: all of its actions are imitated, beside the policy gradient ({settings})"
+        return (
+            "stored data alone, whose actions are not all imitated: on demonstrations the result may be below random "
+            f"actions without {settings}"
+        )
+
+    def _action_remarks(self, task: TaskSpec) -> list[str]:
+        choices = sum(num_choices(task.action_space))
+        if choices <= MAX_QUICK_CHOICES:
+            return []
+        num_gammas = len(self.agent.all_gammas(policy_action_space(task.action_space)))
+        return [
+            f"an action has {choices:,} choices, for each of which an update computes {num_gammas} probabilities a "
+            f"timestep: on a CPU it may take {1 + choices / MAX_QUICK_CHOICES:.0f} times as long as with ten. Fewer "
+            "choices, a Box, or --agent.multi-gamma false make it faster"
+        ]
 
     @override
     def build_policy(

@@ -313,7 +313,7 @@ class Learner(Algorithm):
         state_ND: Float[Tensor, "N D"],
         batch: Batch,
         td_target_NG: Float[Tensor, "N G"],
-        noise_NGA: Float[Tensor, "N G A"] | None,
+        noise_NGA: Float[Tensor, "N G _"] | None,
         target_delta_NO: Float[Tensor, "N O"] | None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """Return the weighted sum of all losses, averaged over the tokens with a transition."""

@@ -20,6 +20,7 @@ _REMEDY = "fix the environment or clean its output with a wrapper"
 _SPACE_REMEDY = "declare the observation space as it is, at the end of episodes too, or clean the output with a wrapper"
 
 MAX_RESET_SEED = 2**31 - 1
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 ENV_ERRORS = (Exception, SystemExit)
 """What environments may raise: `sys.exit` in an environment must not end the run."""
@@ -117,11 +118,23 @@ def out_of_space_error(error: OutOfSpaceError, row: int, step: int) -> UserError
     return UserError(f"environment {row} at step {step} of its episode: {error}: {_SPACE_REMEDY}")
 
 
+def _is_too_large(value: object) -> str:
+    return f"has {value}, whose magnitude exceeds {_MAX_FLOAT32:.2g}, the largest float32: scale or clip it"
+
+
 def stack_rewards(rewards: Sequence[Any] | np.ndarray, name: str = "a reward") -> Float32[np.ndarray, "E"]:
-    """Return the rewards as an array. Raises `InvalidEnvOutputError` if one of them is not a number."""
+    """Return the rewards as an array; each may be an array or tensor of one element.
+
+    Raises `InvalidEnvOutputError` if one of them is not a number, or is finite but beyond float32.
+    """
     reward = _stack_numbers(name, rewards)
-    with np.errstate(over="ignore"):  # infinity is another error
-        return reward.astype(np.float32)
+    try:
+        with np.errstate(over="raise"):
+            return reward.astype(np.float32)
+    except FloatingPointError as error:
+        finite = reward[np.isfinite(reward)]
+        message = f"{name} {_is_too_large(finite[np.abs(finite).argmax()])}"
+        raise InvalidEnvOutputError("nonfinite", message) from error
 
 
 def close_envs(envs: Sequence[Any], *, first_row: int = 0) -> None:
@@ -158,13 +171,26 @@ def validate_infos(infos: Sequence[Any]) -> None:
 def _stack_numbers(name: str, values: Sequence[Any] | np.ndarray) -> Shaped[np.ndarray, "E"]:
     try:
         array = np.array(values)
-    except (ValueError, TypeError) as error:
-        raise InvalidEnvOutputError("shape_mismatch", f"{name} is not a number: {error}") from error
+        if array.ndim > 1 and array.size == len(array) and not isinstance(values, np.ndarray):
+            array = array.flatten()
+    except (ValueError, TypeError, RuntimeError):  # single numbers beside arrays, or tensors with gradients
+        try:
+            array = np.array([_single_number(name, value) for value in values])
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise InvalidEnvOutputError("shape_mismatch", f"{name} is not a number: {error}") from error
     if array.dtype.kind not in "biuf":
         raise InvalidEnvOutputError("shape_mismatch", f"{name} is not a number: {_REMEDY}")
     if array.ndim != 1:
         raise InvalidEnvOutputError("shape_mismatch", f"{name} has shape {array.shape[1:]}: make it one number")
     return array
+
+
+def _single_number(name: str, value: Any) -> Any:
+    """Return an array or tensor of one element, also one with gradients, as a number."""
+    array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    if array.size != 1:
+        raise InvalidEnvOutputError("shape_mismatch", f"{name} has shape {array.shape}: make it one number")
+    return array.reshape(())
 
 
 def validate_finite(

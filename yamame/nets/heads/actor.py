@@ -13,10 +13,18 @@ from torch import Tensor, nn
 from yamame.data.actions import PolicyActionSpace, action_size, num_choices
 from yamame.errors import ConfigFieldError, check_range
 from yamame.nets.blocks import MLP, Activation, at_least_float32
-from yamame.nets.heads.distributions import CategoricalPolicy, DiscreteComponents, FactoredPolicy, TanhGaussianPolicy
+from yamame.nets.heads.distributions import (
+    CategoricalPolicy,
+    DiscreteComponents,
+    FactoredPolicy,
+    SampledCategoricalPolicy,
+    TanhGaussianPolicy,
+)
 
-PolicyDistribution = CategoricalPolicy | FactoredPolicy | TanhGaussianPolicy
-"""Policies for Discrete, MultiDiscrete and Box action spaces."""
+PolicyDistribution = CategoricalPolicy | SampledCategoricalPolicy | FactoredPolicy | TanhGaussianPolicy
+"""Policies for Discrete (with few or many choices), MultiDiscrete and Box action spaces."""
+MANY_CHOICES = 256
+"""Choices of a component above which the minimum probability of each gets smaller, so that their sum does not grow."""
 
 
 def distribution_tensors(policy: PolicyDistribution) -> dict[str, Shaped[Tensor, "..."]]:
@@ -59,10 +67,19 @@ class ActorConfig:
 
 
 class Actor(nn.Module):
-    """State -> MLP -> parameters of G action distributions. Paper: appendix A."""
+    """State -> MLP -> parameters of G action distributions. Paper: appendix A.
+
+    With `embeds`, critics embed the choices of discrete actions, and evaluate samples of the policy.
+    """
 
     def __init__(
-        self, config: ActorConfig, *, input_size: int, action_space: PolicyActionSpace, num_gammas: int
+        self,
+        config: ActorConfig,
+        *,
+        input_size: int,
+        action_space: PolicyActionSpace,
+        num_gammas: int,
+        embeds: bool = False,
     ) -> None:
         super().__init__()
         self.discrete = isinstance(action_space, spaces.Discrete)
@@ -70,6 +87,10 @@ class Actor(nn.Module):
         self.components = DiscreteComponents(num_choices(action_space)) if multi_discrete else None
         self.action_size = action_size(action_space)
         self.clip = config.probability_clip
+        self.embeds = embeds
+        if embeds:
+            low, high = config.probability_clip
+            self.clip = low * min(1.0, MANY_CHOICES / max(num_choices(action_space))), high
         self.num_gammas = num_gammas
         output_size = self.action_size if self.discrete or multi_discrete else 2 * self.action_size
         self.mlp = MLP(input_size, config.hidden_sizes, num_gammas * output_size, config.activation)
@@ -78,17 +99,22 @@ class Actor(nn.Module):
         """Return the policy of every discount over the actions that the mask allows (None: all)."""
         raw_NGA = at_least_float32(self.mlp(state_ND)).unflatten(1, (self.num_gammas, -1))
         if self.discrete:
-            return CategoricalPolicy.from_logits(raw_NGA, self.clip, None if mask_NA is None else mask_NA[:, None])
+            kind = SampledCategoricalPolicy if self.embeds else CategoricalPolicy
+            return kind.from_logits(raw_NGA, self.clip, None if mask_NA is None else mask_NA[:, None])
         if self.components is not None:
-            return FactoredPolicy.from_logits(raw_NGA, self.components, self.clip, mask_NA)
+            return FactoredPolicy.from_logits(raw_NGA, self.components, self.clip, mask_NA, sampled=self.embeds)
         return TanhGaussianPolicy.from_outputs(raw_NGA)
 
-    def sample_noise(self, state_ND: Float[Tensor, "N D"], generator: torch.Generator) -> Float[Tensor, "N G A"] | None:
+    def sample_noise(self, state_ND: Float[Tensor, "N D"], generator: torch.Generator) -> Float[Tensor, "N G _"] | None:
         """Sample the noise of `action_vector` for every token and discount.
 
-        Normal for Box, Gumbel for MultiDiscrete, and None for Discrete, where values are exact expectations. Sampled
-        separately from `forward`, so that results do not depend on the number of chunks.
+        Normal for Box, Gumbel for MultiDiscrete, uniform for each component if it embeds, and None for Discrete
+        otherwise, where values are exact expectations. Sampled separately from `forward`, so that results do not depend
+        on the number of chunks.
         """
+        if self.embeds:
+            shape = (state_ND.shape[0], self.num_gammas, self.components.count if self.components else 1)
+            return torch.rand(shape, generator=generator, dtype=state_ND.dtype, device=state_ND.device)
         if self.discrete:
             return None
         shape = (state_ND.shape[0], self.num_gammas, self.action_size)

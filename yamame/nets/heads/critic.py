@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from yamame.data.actions import PolicyActionSpace, action_size, num_choices
 from yamame.errors import ConfigFieldError, check_range
+from yamame.nets.action_embedding import EMBEDDING_SIZE, ActionEmbedding
 from yamame.nets.blocks import (
     Activation,
     EnsembleLinear,
@@ -46,10 +47,19 @@ class CriticConfig:
             raise ConfigFieldError(self, "hidden_sizes", "must have at least one hidden layer, got ()")
 
     def build(
-        self, *, input_size: int, action_space: PolicyActionSpace, gammas_G: Float[Tensor, "G"], num_outputs: int = 1
+        self,
+        *,
+        input_size: int,
+        action_space: PolicyActionSpace,
+        gammas_G: Float[Tensor, "G"],
+        num_outputs: int = 1,
+        embeds: bool = False,
     ) -> "Critic":
-        """Return the critics for an action space, with `num_outputs` (Z) outputs for each value."""
-        if isinstance(action_space, spaces.Discrete):
+        """Return the critics for an action space, with `num_outputs` (Z) outputs for each value.
+
+        With `embeds`, discrete actions are embedded inputs.
+        """
+        if isinstance(action_space, spaces.Discrete) and not embeds:
             return DiscreteCritic(
                 self,
                 input_size=input_size,
@@ -58,7 +68,12 @@ class CriticConfig:
                 num_outputs=num_outputs,
             )
         return ActionInputCritic(
-            self, input_size=input_size, action_space=action_space, gammas_G=gammas_G, num_outputs=num_outputs
+            self,
+            input_size=input_size,
+            action_space=action_space,
+            gammas_G=gammas_G,
+            num_outputs=num_outputs,
+            embeds=embeds,
         )
 
 
@@ -123,7 +138,7 @@ class DiscreteCritic(nn.Module):
 
 
 class ActionInputCritic(nn.Module):
-    """Q(s, gamma, a) of action vectors: continuous actions, or several discrete choices as one-hot vectors.
+    """Q(s, gamma, a) of action vectors: continuous actions, or discrete choices as one-hot vectors or embedded.
 
     The discount is an input, so that each discount evaluates its own action. The first layer is applied in three parts
     (state, action, discount feature), so that the state's part is computed once for all discounts; the function is
@@ -141,10 +156,13 @@ class ActionInputCritic(nn.Module):
         action_space: PolicyActionSpace,
         gammas_G: Float[Tensor, "G"],
         num_outputs: int,
+        embeds: bool = False,
     ) -> None:
         super().__init__()
         self.num_choices = num_choices(action_space)
-        width = action_size(action_space)
+        self.embedding = ActionEmbedding(self.num_choices) if embeds else None
+        """One table for all critics; None: action vectors are passed."""
+        width = EMBEDDING_SIZE if embeds else action_size(action_space)
         self.layers: list[EnsembleLinear] = _layers(config, input_size + width + 1, num_outputs)  # type: ignore[assignment]
         self.activation = get_activation(config.activation)
         self.split = (input_size, width, 1)
@@ -152,13 +170,15 @@ class ActionInputCritic(nn.Module):
         self.register_buffer("feature_G", torch.log1p(1.0 / (1.0 - gammas_G)), persistent=False)
 
     def forward(
-        self, state_ND: Float[Tensor, "N D"], action_NGA: Float[Tensor, "N #G A"], *, detach_weights: bool = False
+        self, state_ND: Float[Tensor, "N D"], action_NGA: Shaped[Tensor, "N #G _"], *, detach_weights: bool = False
     ) -> Float[Tensor, "N K G Z"]:
-        """Return the outputs for one action vector per discount.
+        """Return the outputs for one action per discount: a vector, or the choices of all components to be embedded.
 
         With `detach_weights`, gradients reach the actions but not the critics.
         """
-        if not self.num_choices:
+        if self.embedding is not None:
+            action_NGA = self.embedding(action_NGA, detach_weights=detach_weights)
+        elif not self.num_choices:
             action_NGA = action_NGA.clamp(-0.999, 0.999)
         first = self.layers[0]
         weight, bias = (first.weight.detach(), first.bias.detach()) if detach_weights else (first.weight, first.bias)
@@ -177,17 +197,21 @@ class ActionInputCritic(nn.Module):
     def q_values(
         self,
         state_ND: Float[Tensor, "N D"],
-        action: Shaped[Tensor, "N _"],
+        action: Shaped[Tensor, "N *components"],
         policy: PolicyDistribution,
-        noise_NGA: Float[Tensor, "N G A"] | None,
+        noise_NGA: Float[Tensor, "N G _"] | None,
         value_code: ValueCode,
     ) -> tuple[Float[Tensor, "N K G Z"], Float[Tensor, "N K G"]]:
         """Return the outputs for (s, a) and the critic values Q(s, a_pi), with one action a_pi made from the noise.
 
         Q(s, a_pi) has a gradient to the policy alone.
         """
-        assert not isinstance(policy, CategoricalPolicy) and noise_NGA is not None
-        action_NA = concat_one_hot(action, self.num_choices).to(noise_NGA.dtype) if self.num_choices else action
+        assert not isinstance(policy, CategoricalPolicy)
+        if self.embedding is not None:
+            action_NA = action.reshape(len(action), len(self.num_choices))
+        else:
+            assert noise_NGA is not None
+            action_NA = concat_one_hot(action, self.num_choices).to(noise_NGA.dtype) if self.num_choices else action
         state = state_ND.detach()
         q_policy = policy.expected_value(
             lambda action_NGA: value_code.decode(self(state, action_NGA, detach_weights=True)), noise_NGA
@@ -198,11 +222,11 @@ class ActionInputCritic(nn.Module):
         self,
         state_ND: Float[Tensor, "N D"],
         policy: PolicyDistribution,
-        noise_NGA: Float[Tensor, "N G A"] | None,
+        noise_NGA: Float[Tensor, "N G _"] | None,
         value_code: ValueCode,
     ) -> Float[Tensor, "N K G"]:
         """Return the critic values Q(s, a_pi) of the action made from the noise."""
-        assert not isinstance(policy, CategoricalPolicy) and noise_NGA is not None
+        assert not isinstance(policy, CategoricalPolicy)
         return value_code.decode(self(state_ND, policy.action_vector(noise_NGA)))
 
     @torch.no_grad()

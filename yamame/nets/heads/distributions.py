@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import torch
@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
-QFunction = Callable[[Float[Tensor, "N G A"]], Float[Tensor, "N K G"]]
-"""Q values of one action vector per token and discount."""
+QFunction = Callable[[Shaped[Tensor, "N G _"]], Float[Tensor, "N K G"]]
+"""Q values of one action per token and discount: vectors, or the choices of C components where these are embedded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +110,109 @@ def _log_softmax(logits_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N G A"]:
     return logits_NGA.transpose(1, 2).contiguous().log_softmax(dim=1).transpose(1, 2).contiguous()
 
 
+_MAX_RUNNING_SUM = 256
+"""Choices above which the cumulative distribution is computed block by block."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledCategoricalPolicy:
+    """Softmax over so many actions that critics evaluate samples, and acting alone computes clipped probabilities.
+
+    Noise is uniform in [0, 1), one number per token and discount; None: the mode in place of a sample. Values and
+    entropies are those of the softmax. Differs from the paper, whose critics evaluate every action.
+    """
+
+    log_softmax_NGA: Float[Tensor, "N G A"]
+    allowed_N1A: Bool[Tensor, "N 1 A"] | None = None
+    """Action mask; None: all actions are allowed."""
+    clip: tuple[float, float] = (0.0, 1.0)
+    _last: list[tuple[Tensor, Tensor]] = field(default_factory=list, repr=False)
+    """The last noise and its sample, which values and entropy share."""
+
+    @staticmethod
+    def from_logits(
+        logits_NGA: Float[Tensor, "N G A"], clip: tuple[float, float], allowed_N1A: Bool[Tensor, "N 1 A"] | None = None
+    ) -> "SampledCategoricalPolicy":
+        """Return the distribution of logits. Every token must allow at least one action."""
+        if allowed_N1A is not None:
+            logits_NGA = logits_NGA.masked_fill(~allowed_N1A, -torch.inf)
+        log_softmax_NGA = _log_softmax(logits_NGA) if logits_NGA.shape[2] < 64 else logits_NGA.log_softmax(-1)
+        return SampledCategoricalPolicy(log_softmax_NGA=log_softmax_NGA, allowed_N1A=allowed_N1A, clip=clip)
+
+    @property
+    def acting(self) -> CategoricalPolicy:
+        """The distribution with which the policy acts, without gradients."""
+        return CategoricalPolicy.from_logits(self.log_softmax_NGA.detach(), self.clip, self.allowed_N1A)
+
+    @property
+    def probability_NGA(self) -> Float[Tensor, "N G A"]:
+        """Clipped and renormalized probabilities, without gradients."""
+        return self.acting.probability_NGA
+
+    def log_prob(self, action_N: Shaped[Tensor, "N"]) -> Float[Tensor, "N G"]:
+        """Return the log-probability of one action per token for every discount; -inf if masked."""
+        return _gather_choice(self.log_softmax_NGA, action_N[:, None].expand(-1, self.log_softmax_NGA.shape[1]))
+
+    def acting_log_prob(
+        self, action_N: Shaped[Tensor, "N"], epsilon_N: Float[Tensor, "N"], *, deterministic: bool
+    ) -> Float[Tensor, "N G"]:
+        """Return the log-probability with which an action is executed, as `CategoricalPolicy` does."""
+        return self.acting.acting_log_prob(action_N, epsilon_N, deterministic=deterministic)
+
+    def entropy(self, noise_NG1: Float[Tensor, "N G 1"] | None = None) -> Float[Tensor, "N G"]:
+        """Return an estimate of the entropy in nats from the sample, whose gradient is unbiased, too."""
+        log_prob_NG = _gather_choice(self.log_softmax_NGA, self.pick(noise_NG1))
+        surprise_NG = -log_prob_NG.detach()
+        return surprise_NG + surprise_NG * (log_prob_NG - log_prob_NG.detach())
+
+    def sample(self, generator: torch.Generator) -> Shaped[Tensor, "N G"]:
+        """Sample one action for every discount from the clipped probabilities."""
+        return self.acting.sample(generator)
+
+    def choose(self, noise_NGA: Float[Tensor, "N G A"]) -> Shaped[Tensor, "N G"]:
+        """Return the sample of the clipped probabilities made from standard Gumbel noise."""
+        return self.acting.choose(noise_NGA)
+
+    def mode(self) -> Shaped[Tensor, "N G"]:
+        """Return the most likely action for every discount."""
+        return self.log_softmax_NGA.argmax(-1)
+
+    @torch.no_grad()
+    def pick(self, noise_NG1: Float[Tensor, "N G 1"] | None) -> Shaped[Tensor, "N G"]:
+        """Return the sample of the softmax made from uniform noise, by inverting the cumulative distribution."""
+        if noise_NG1 is None:
+            return self.mode()
+        if self._last and self._last[0][0] is noise_NG1:
+            return self._last[0][1]
+        probability_NGA = self.log_softmax_NGA.exp()
+        num_choices = probability_NGA.shape[2]
+        if num_choices <= _MAX_RUNNING_SUM:
+            choice_NG = _invert(probability_NGA, noise_NG1)[0].squeeze(2)
+        else:  # a block first, then a choice in it: sums are faster than running sums
+            size = math.isqrt(num_choices)
+            blocks_NGBK = functional.pad(probability_NGA, (0, -num_choices % size)).unflatten(2, (-1, size))
+            block_NG1, rest_NG1 = _invert(blocks_NGBK.sum(-1), noise_NG1)
+            index = block_NG1[..., None].expand(-1, -1, -1, size)
+            within_NG1, _ = _invert(blocks_NGBK.gather(2, index).squeeze(2), rest_NG1)
+            choice_NG = (block_NG1 * size + within_NG1).squeeze(2)
+        self._last[:] = [(noise_NG1, choice_NG)]
+        return choice_NG
+
+    def action_vector(self, noise_NG1: Float[Tensor, "N G 1"] | None) -> Shaped[Tensor, "N G 1"]:
+        """Return the sampled choices, which critics embed."""
+        return self.pick(noise_NG1)[..., None]
+
+    def expected_value(self, q: QFunction, noise_NG1: Float[Tensor, "N G 1"] | None) -> Float[Tensor, "N K G"]:
+        """Return q of the sample, with an unbiased gradient of the expectation under the softmax: see
+        `FactoredPolicy.expected_value`."""
+        choice_NG = self.pick(noise_NG1)
+        with torch.no_grad():
+            value_NKG = q(choice_NG[..., None])
+            advantage_NKG = value_NKG - q(self.mode()[..., None])
+        log_prob_NG = _gather_choice(self.log_softmax_NGA, choice_NG)
+        return value_NKG + (log_prob_NG - log_prob_NG.detach())[:, None] * advantage_NKG
+
+
 @dataclass(frozen=True, kw_only=True)
 class TanhGaussianPolicy:
     """tanh of a diagonal Gaussian with actions in (-1, 1)^A. log std = -5 + 3.5 (tanh(raw) + 1), within [-5, 2]."""
@@ -151,11 +254,13 @@ class TanhGaussianPolicy:
         mean = self.mean_NGA
         return self.action_vector(torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device))
 
-    def action_vector(self, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N G A"]:
-        """Return the action made from standard normal noise, with gradients to mean and std."""
+    def action_vector(self, noise_NGA: Float[Tensor, "N G A"] | None) -> Float[Tensor, "N G A"]:
+        """Return the action made from standard normal noise, with gradients to mean and std; None: the mode."""
+        if noise_NGA is None:
+            return self.mode()
         return (self.mean_NGA + self.log_std_NGA.exp() * noise_NGA).tanh()
 
-    def expected_value(self, q: QFunction, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N K G"]:
+    def expected_value(self, q: QFunction, noise_NGA: Float[Tensor, "N G A"] | None) -> Float[Tensor, "N K G"]:
         """Return q of the action made from the noise, with a gradient to the policy."""
         return q(self.action_vector(noise_NGA))
 
@@ -209,8 +314,9 @@ class FactoredPolicy:
     """
 
     components: DiscreteComponents
-    categorical: CategoricalPolicy
-    """Distribution of M = N C rows, component by component within a token."""
+    categorical: CategoricalPolicy | SampledCategoricalPolicy
+    """Distribution of M = N C rows, component by component within a token. With `SampledCategoricalPolicy`, critics
+    embed choices, and noise is uniform `[N, G, C]`."""
 
     @property
     def probability_NGA(self) -> Float[Tensor, "N G A"]:
@@ -223,10 +329,13 @@ class FactoredPolicy:
         components: DiscreteComponents,
         clip: tuple[float, float],
         mask_NA: Bool[Tensor, "N A"] | None = None,
+        *,
+        sampled: bool = False,
     ) -> "FactoredPolicy":
         """Return the distribution of logits, with the probability clip applied to each component."""
         allowed = components.pad_mask(mask_NA, logits_NGA.shape[0])
-        categorical = CategoricalPolicy.from_logits(components.pad(logits_NGA), clip, allowed)
+        kind = SampledCategoricalPolicy if sampled else CategoricalPolicy
+        categorical = kind.from_logits(components.pad(logits_NGA), clip, allowed)
         return FactoredPolicy(components=components, categorical=categorical)
 
     def log_prob(self, action_NC: Shaped[Tensor, "N C"]) -> Float[Tensor, "N G"]:
@@ -241,9 +350,10 @@ class FactoredPolicy:
         log_prob_MG = self.categorical.acting_log_prob(action_NC.flatten(), epsilon_M, deterministic=deterministic)
         return self._per_component(log_prob_MG).sum(1)
 
-    def entropy(self, noise_NGA: Float[Tensor, "N G A"] | None = None) -> Float[Tensor, "N G"]:
-        """Return the exact entropy in nats; the noise is ignored."""
-        return self._per_component(self.categorical.entropy()).sum(1)
+    def entropy(self, noise_NGA: Float[Tensor, "N G _"] | None = None) -> Float[Tensor, "N G"]:
+        """Return the entropy in nats: exact, or of `SampledCategoricalPolicy` an estimate."""
+        noise = self._noise_rows(noise_NGA) if isinstance(self.categorical, SampledCategoricalPolicy) else None
+        return self._per_component(self.categorical.entropy(noise)).sum(1)
 
     def sample(self, generator: torch.Generator) -> Shaped[Tensor, "N G C"]:
         """Sample one action for every discount."""
@@ -251,17 +361,21 @@ class FactoredPolicy:
 
     def choose(self, noise_NGA: Float[Tensor, "N G A"]) -> Shaped[Tensor, "N G C"]:
         """Return the sample made from standard Gumbel noise."""
-        return self._per_component(self._choice(noise_NGA)).movedim(1, 2)
+        choice_MG = self.categorical.choose(self.components.pad(noise_NGA))
+        return self._per_component(choice_MG).movedim(1, 2)
 
     def mode(self) -> Shaped[Tensor, "N G C"]:
         """Return the most likely choice of each component for every discount."""
         return self._per_component(self.categorical.mode()).movedim(1, 2)
 
-    def action_vector(self, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N G A"]:
-        """Return the sample made from standard Gumbel noise as concatenated one-hot vectors, without gradient."""
+    def action_vector(self, noise_NGA: Float[Tensor, "N G _"] | None) -> Shaped[Tensor, "N G _"]:
+        """Return the sample as concatenated one-hot vectors or, where they are embedded, choices; without gradient.
+
+        It is made from standard Gumbel noise `[N, G, A]`, or that of `SampledCategoricalPolicy`.
+        """
         return self._vector(self._choice(noise_NGA))
 
-    def expected_value(self, q: QFunction, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N K G"]:
+    def expected_value(self, q: QFunction, noise_NGA: Float[Tensor, "N G _"] | None) -> Float[Tensor, "N K G"]:
         """Return q of the sample made from the noise, with an unbiased gradient of the expectation under the softmaxes.
 
         The gradient is the score function with q of the mode as baseline, importance-weighted where clipping changed
@@ -272,21 +386,47 @@ class FactoredPolicy:
         with torch.no_grad():
             value_NKG = q(self._vector(choice_MG))
             advantage_NKG = value_NKG - q(self._vector(self.categorical.mode()))
-            log_acting_MG = _gather_choice(self.categorical.probability_NGA, choice_MG).log()
-        log_ratio_MG = _gather_choice(self.categorical.log_softmax_NGA, choice_MG) - log_acting_MG
+            acting_MG = None
+            if isinstance(self.categorical, CategoricalPolicy):
+                acting_MG = _gather_choice(self.categorical.probability_NGA, choice_MG).log()
+        log_prob_MG = _gather_choice(self.categorical.log_softmax_NGA, choice_MG)
+        log_ratio_MG = log_prob_MG - (log_prob_MG.detach() if acting_MG is None else acting_MG)
         ratio_NG = self._per_component(log_ratio_MG).sum(1).exp()
         return value_NKG + (ratio_NG - ratio_NG.detach())[:, None] * advantage_NKG
 
     @torch.no_grad()
-    def _choice(self, noise_NGA: Float[Tensor, "N G A"]) -> Shaped[Tensor, "M G"]:
+    def _choice(self, noise_NGA: Float[Tensor, "N G _"] | None) -> Shaped[Tensor, "M G"]:
+        if isinstance(self.categorical, SampledCategoricalPolicy):
+            return self.categorical.pick(self._noise_rows(noise_NGA))
+        assert noise_NGA is not None
         return self.categorical.choose(self.components.pad(noise_NGA))
 
-    def _vector(self, choice_MG: Shaped[Tensor, "M G"]) -> Float[Tensor, "N G A"]:
+    def _vector(self, choice_MG: Shaped[Tensor, "M G"]) -> Shaped[Tensor, "N G _"]:
+        if isinstance(self.categorical, SampledCategoricalPolicy):
+            return self._per_component(choice_MG).movedim(1, 2)
         one_hots = torch.zeros_like(self.categorical.probability_NGA).scatter(-1, choice_MG[..., None], 1.0)
         return self.components.unpad(one_hots)
 
+    def _noise_rows(self, noise_NGC: Float[Tensor, "N G C"] | None) -> Float[Tensor, "M G 1"] | None:
+        return None if noise_NGC is None else noise_NGC.movedim(2, 1).flatten(0, 1)[..., None]
+
     def _per_component(self, value: Shaped[Tensor, "M G"]) -> Shaped[Tensor, "N C G"]:
         return value.unflatten(0, (-1, self.components.count))
+
+
+def _invert(
+    weight_NGK: Float[Tensor, "N G K"], uniform_NG1: Float[Tensor, "N G 1"]
+) -> tuple[Shaped[Tensor, "N G 1"], Float[Tensor, "N G 1"]]:
+    """Return a choice with probabilities proportional to the weights, never one of 0, and the noise that is left."""
+    cumulative_NGK = weight_NGK.cumsum(-1)
+    total_NG1 = cumulative_NGK[..., -1:].contiguous()
+    scaled_NG1 = uniform_NG1 * total_NG1
+    choice_NG1 = torch.searchsorted(cumulative_NGK, scaled_NG1, right=True)
+    # rounding may select what comes after the last choice that is possible
+    choice_NG1 = torch.minimum(choice_NG1, torch.searchsorted(cumulative_NGK, total_NG1))
+    weight_NG1 = weight_NGK.gather(2, choice_NG1)
+    left_NG1 = (scaled_NG1 - (cumulative_NGK.gather(2, choice_NG1) - weight_NG1)) / weight_NG1
+    return choice_NG1, left_NG1.clamp(0.0, 1.0)
 
 
 def _gather_choice(values_MGK: Float[Tensor, "M G K"], choice_MG: Shaped[Tensor, "M G"]) -> Float[Tensor, "M G"]:

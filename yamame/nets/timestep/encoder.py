@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from yamame.data.spaces import Leaf, stored_shape
 from yamame.discovery import classes_in, module_names
 from yamame.errors import ConfigFieldError, check_range
 from yamame.nets import timestep
+from yamame.nets.action_embedding import EMBEDDING_SIZE, ActionEmbedding
 from yamame.nets.blocks import MLP, Activation, InputNormalizer, concat_one_hot
 from yamame.nets.ops import uncompiled
 from yamame.nets.timestep.base import LeafEncoderConfig
@@ -25,6 +27,9 @@ from yamame.nets.timestep.tokens import TokenEncoderConfig
 
 VECTOR_KIND = "vector"
 """Kind of a leaf that is passed on as plain numbers."""
+IMAGE_KIND = "image"
+MANY_NUMBERS = 4096
+"""Numbers of a leaf without an encoder from which on it is worth a remark."""
 
 
 def _other_encoders() -> tuple[LeafEncoderConfig, ...]:
@@ -32,7 +37,7 @@ def _other_encoders() -> tuple[LeafEncoderConfig, ...]:
     classes: list[type[LeafEncoderConfig]] = []
     for name in module_names(timestep):
         classes += classes_in(timestep, name, LeafEncoderConfig)  # type: ignore[type-abstract]
-    own = {each.default_factory for each in fields(TimestepEncoderConfig)}
+    own = {ImageEncoderConfig, *(each.default_factory for each in fields(TimestepEncoderConfig))}
     return tuple(each() for each in classes if each not in own)
 
 
@@ -52,7 +57,7 @@ class TimestepEncoderConfig:
     encoder_overrides: tuple[str, ...] = ()
     """Encoders of single leaves as LEAF=KIND, such as `image=tokens` for MiniGrid. Kinds are vector, image, tokens,
     text, instruction_tokens, instruction_coordinates and the names of further files in yamame/nets/timestep/."""
-    image: ImageEncoderConfig = field(default_factory=ImageEncoderConfig)
+    image: ImageEncoderConfig = field(default_factory=partial(ImageEncoderConfig, plain=True))
     tokens: TokenEncoderConfig = field(default_factory=TokenEncoderConfig)
     text: TextEncoderConfig = field(default_factory=TextEncoderConfig)
     instruction_tokens: InstructionTokensConfig = field(default_factory=InstructionTokensConfig)
@@ -115,9 +120,41 @@ class TimestepEncoderConfig:
         }
         return defaults | overrides
 
-    def build(self, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace) -> "TimestepEncoder":
-        """Return the encoder for these spaces. Raises `ConfigFieldError` if `encoder_overrides` does not fit them."""
-        return TimestepEncoder(self, leaves, action_space)
+    def remarks(self, leaves: Mapping[str, Leaf]) -> list[str]:
+        """Return one sentence for each leaf that may be meant to be encoded in another way."""
+        flag = "--agent.timestep-encoder.encoder-overrides"
+        remarks: list[str] = []
+        chosen = {entry.rpartition("=")[0] for entry in self.encoder_overrides}
+        for name, kind in self.resolve_encoders(leaves).items():
+            leaf = leaves[name]
+            if name in chosen:
+                continue
+            shape = " x ".join(map(str, stored_shape(leaf)))
+            if kind == VECTOR_KIND and (reason := self.image.missing_reason(leaf)):
+                remarks.append(
+                    f"observation {name!r} ({shape}) {reason}: it is not encoded as an image but enters the network as "
+                    f"{spaces.flatdim(leaf):,} numbers"
+                )
+            elif kind == VECTOR_KIND and name != ACTION_MASK_KEY and spaces.flatdim(leaf) >= MANY_NUMBERS:
+                remarks.append(
+                    f"observation {name!r} ({shape}) enters the network as {spaces.flatdim(leaf):,} numbers: for "
+                    f"another encoder pass {flag} {name}=image or {name}=tokens"
+                )
+            elif kind == IMAGE_KIND and len(leaf.shape or ()) == 2:
+                remarks.append(
+                    f"observation {name!r} ({shape}) is encoded as an image: if it is a table of numbers, pass "
+                    f"{flag} {name}={VECTOR_KIND}"
+                )
+        return remarks
+
+    def build(
+        self, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace, *, embeds: bool = False
+    ) -> "TimestepEncoder":
+        """Return the encoder for these spaces; with `embeds`, the choices of the previous action are embedded.
+
+        Raises `ConfigFieldError` if `encoder_overrides` does not fit the spaces.
+        """
+        return TimestepEncoder(self, leaves, action_space, embeds=embeds)
 
 
 class TimestepEncoder(nn.Module):
@@ -127,7 +164,12 @@ class TimestepEncoder(nn.Module):
     """
 
     def __init__(
-        self, config: TimestepEncoderConfig, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace
+        self,
+        config: TimestepEncoderConfig,
+        leaves: Mapping[str, Leaf],
+        action_space: PolicyActionSpace,
+        *,
+        embeds: bool = False,
     ) -> None:
         super().__init__()
         used = {name: leaf for name, leaf in leaves.items() if name != ACTION_MASK_KEY and 0 not in stored_shape(leaf)}
@@ -143,12 +185,15 @@ class TimestepEncoder(nn.Module):
         self.num_action_choices = num_choices(action_space)
         self.observation_size = sum(spaces.flatdim(leaf) for leaf in vector_leaves.values())
         """Number of vector features of the observation, which come first."""
-        self.num_features = self.observation_size + 3 + action_size(action_space)
+        self.action_embedding = ActionEmbedding(self.num_action_choices) if embeds else None
+        num_choices_embedded = len(self.num_action_choices) if embeds else 0
+        self.num_features = self.observation_size + 3 + (num_choices_embedded or action_size(action_space))
         """F."""
         self.unscaled_F: Tensor
         is_time_F = torch.arange(self.num_features) == self.observation_size + 2
         self.register_buffer("unscaled_F", is_time_F & (not config.normalize_time), persistent=False)
         inputs = self.num_features + sum(encoder.output_size for encoder in encoder_of.values())
+        inputs += EMBEDDING_SIZE - num_choices_embedded if embeds else 0
         self.normalizer = InputNormalizer(self.num_features)
         self.mlp = MLP(inputs, config.hidden_sizes, config.output_size, config.activation)
         self.norm = nn.LayerNorm(config.output_size)
@@ -171,10 +216,10 @@ class TimestepEncoder(nn.Module):
     ) -> Float[Tensor, "N F"]:
         """Return the vector features of each timestep: [leaves, reset flag, previous reward, time, previous action].
 
-        In float64, in which the normalizer subtracts offsets. Discrete leaves and actions are one-hot vectors, other
-        leaves are flattened, and time is a fraction of the horizon. Previous action and reward are zero at time 0.
-        Paper: appendix A; the order is that of the authors' code. Differs from their 2023 code in the previous action
-        of a trial's first step: zeros instead of ones or -2.
+        In float64, in which the normalizer subtracts offsets. Discrete leaves and actions are one-hot vectors, choices
+        that are embedded are numbers from 1, other leaves are flattened, and time is a fraction of the horizon.
+        Previous action and reward are zero at time 0. Paper: appendix A; the order is that of the authors' code.
+        Differs from their 2023 code in the previous action of a trial's first step: zeros instead of ones or -2.
         """
         dtype = self.normalizer.mean.dtype
         features = [_flat(observation[name], sizes).to(dtype) for name, sizes in self.one_hot_sizes.items()]
@@ -182,7 +227,10 @@ class TimestepEncoder(nn.Module):
         has_previous = time > 0
         reward = torch.where(has_previous, previous_reward.to(dtype), 0.0)
         side = torch.stack([episode_start.to(dtype), reward, fraction], dim=1)
-        action = _flat(previous_action, self.num_action_choices).to(dtype)
+        if self.action_embedding is None:
+            action = _flat(previous_action, self.num_action_choices).to(dtype)
+        else:
+            action = previous_action.reshape(len(time), -1).to(dtype) + 1.0
         return torch.cat([*features, side, torch.where(has_previous[:, None], action, 0.0)], dim=1)
 
     def forward(
@@ -192,6 +240,12 @@ class TimestepEncoder(nn.Module):
         dtype = self.norm.weight.dtype
         x_NF = torch.where(self.unscaled_F, features_NF.to(dtype), self.normalizer(features_NF, dtype))
         encoded = [self._encode(index, observation[name]) for index, name in enumerate(self.encoded)]
+        if self.action_embedding is not None:
+            first = self.observation_size + 3
+            choice_NC = features_NF[:, first:].long()
+            action_ND = self.action_embedding((choice_NC - 1).clamp(min=0))
+            encoded.append(torch.where(choice_NC[:, :1] > 0, action_ND, 0.0))
+            x_NF = x_NF[:, :first]
         return self.norm(self.mlp(torch.cat([x_NF, *encoded], dim=1) if encoded else x_NF))
 
     def _encode(self, index: int, leaf: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N d"]:

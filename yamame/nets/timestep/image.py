@@ -1,6 +1,8 @@
 """Image encoder: a small convolutional network whose depth depends on the size of the image."""
 
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from gymnasium import spaces
@@ -8,13 +10,16 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from typing_extensions import override
 
+from yamame.data.goals import INSTRUCTION_KEY
 from yamame.data.spaces import Leaf
 from yamame.errors import check_range
 from yamame.nets.blocks import Activation, get_activation
 from yamame.nets.timestep.base import LeafEncoderConfig
 
 MIN_IMAGE_SIDE = 8
-"""Minimum height and width of an image in pixels; smaller arrays are grids or vectors."""
+"""Minimum height and width in pixels of an image of bytes with channels; smaller arrays are grids or vectors."""
+MIN_PLAIN_SIDE = 16
+"""Minimum height and width of other images: without channels, or of another type than uint8."""
 _MAX_FEATURE_MAP_SIDE = 7
 
 
@@ -22,15 +27,19 @@ _MAX_FEATURE_MAP_SIDE = 7
 class ImageEncoderConfig(LeafEncoderConfig):
     """Sizes of the image encoder.
 
-    By default it encodes three-dimensional Boxes of uint8 with at least 8 x 8 pixels; with an override, any bounded
-    Box of two or three dimensions. The channel axis is the shorter of the first and the last axis, and the last one if
-    both are equal, such as in `[84, 84, 4]` and `[3, 64, 64]`.
+    By default it encodes bounded Boxes of uint8 with channels and at least 8 x 8 pixels, and with `plain` further
+    images; with an override, any bounded Box of two or more dimensions. Height and width are the two adjacent axes
+    whose shorter one is longest, such as in `[84, 84, 4]`, `[3, 64, 64]` and `[4, 64, 64, 3]`; of equals, the ones
+    before the last axis. All other axes are channels.
     """
 
     channels: tuple[int, ...] = (16, 32, 32)
     """Channels after each halving of the image; the last value is used for all further ones."""
     num_residual_blocks: int = 1
     """Residual blocks of two convolutions after each halving; 0 is the fastest, IMPALA's network has 2."""
+    plain: bool = False
+    """Encode by default, too: stacks of images of bytes, and with at least 16 x 16 pixels images of other types and
+    images without channels. Off in files of runs that were made before this field."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,15 +48,29 @@ class ImageEncoderConfig(LeafEncoderConfig):
 
     @override
     def matches(self, name: str, leaf: Leaf) -> bool:
-        if not (isinstance(leaf, spaces.Box) and leaf.dtype == np.uint8 and len(leaf.shape) == 3):
+        if self.unsupported_reason(leaf):
             return False
-        return not self.unsupported_reason(leaf) and min(_planes(leaf.shape)[1:]) >= MIN_IMAGE_SIDE
+        assert isinstance(leaf, spaces.Box)
+        has_channels_of_bytes = leaf.dtype == np.uint8 and len(leaf.shape) >= 3
+        if name == INSTRUCTION_KEY or not (self.plain or (has_channels_of_bytes and len(leaf.shape) == 3)):
+            return False
+        return image_side(leaf.shape) >= (MIN_IMAGE_SIDE if has_channels_of_bytes else MIN_PLAIN_SIDE)
 
     @override
     def unsupported_reason(self, leaf: Leaf) -> str:
-        if not (isinstance(leaf, spaces.Box) and len(leaf.shape) in (2, 3)):
-            return "is not a Box of two or three dimensions"
+        if not (isinstance(leaf, spaces.Box) and len(leaf.shape) >= 2):
+            return "is not a Box of two or more dimensions"
         return "" if leaf.is_bounded() else "has infinite bounds"
+
+    def missing_reason(self, leaf: Leaf) -> str:
+        """Return why a leaf of an image's shape is none, as the end of a sentence; "" if it has another shape."""
+        if not isinstance(leaf, spaces.Box | spaces.MultiBinary) or len(leaf.shape or ()) < 2:
+            return ""
+        if image_side(leaf.shape or ()) < MIN_PLAIN_SIDE:
+            return ""
+        if isinstance(leaf, spaces.MultiBinary):
+            return "is a MultiBinary, not a Box of bool"
+        return "has infinite bounds, where an image needs finite ones" if self.unsupported_reason(leaf) else ""
 
     @override
     def build(self, leaf: Leaf, activation: Activation) -> "ImageEncoder":
@@ -65,8 +88,11 @@ class ImageEncoder(nn.Module):
 
     def __init__(self, config: ImageEncoderConfig, leaf: spaces.Box, activation: Activation) -> None:
         super().__init__()
-        depth, height, width = _planes(leaf.shape)
-        self.channels_first = _channels_first(leaf.shape)
+        first = _height_axis(leaf.shape)
+        self.axes = (first + 1, first + 2)
+        """Of height and width, behind that of the timesteps."""
+        height, width = leaf.shape[first : first + 2]
+        depth = math.prod(leaf.shape) // (height * width)
         self.low = float(leaf.low.min())
         self.range = max(float(leaf.high.max()) - self.low, 1e-6)
         self.activation = get_activation(activation)
@@ -82,7 +108,8 @@ class ImageEncoder(nn.Module):
     def forward(self, image: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N D"]:
         """Return one vector per image."""
         x = image.unsqueeze(-1) if image.dim() == 3 else image
-        x = x if self.channels_first else x.movedim(-1, 1)
+        x = x.movedim(self.axes, (-2, -1))
+        x = x.flatten(1, -3) if x.dim() > 4 else x
         x = (x.to(self.stages[0].halve.weight.dtype) - self.low) / self.range
         for stage in self.stages:
             x = stage(x)
@@ -114,12 +141,14 @@ class _ResidualBlock(nn.Module):
         return x + self.second(self.activation(self.first(self.activation(x))))
 
 
-def _planes(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """(channels, height, width)."""
-    if len(shape) == 2:
-        return 1, shape[0], shape[1]
-    return (shape[0], shape[1], shape[2]) if _channels_first(shape) else (shape[2], shape[0], shape[1])
+def image_side(shape: tuple[int, ...]) -> int:
+    """Return the shorter side of an image of a shape of two or more dimensions."""
+    first = _height_axis(shape)
+    return min(shape[first : first + 2])
 
 
-def _channels_first(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 and shape[0] < shape[2]
+def _height_axis(shape: tuple[int, ...]) -> int:
+    """Return the axis of the height; that of the width follows it. See `ImageEncoderConfig`."""
+    before_last = max(0, len(shape) - 3)  # where the height is if the last axis has the channels
+    pairs = list(pairwise(shape))
+    return max(range(len(pairs)), key=lambda axis: (min(pairs[axis]), sum(pairs[axis]), axis == before_last))

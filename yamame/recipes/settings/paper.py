@@ -13,7 +13,7 @@ from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy, ExplorationConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.config import EnvConfig
-from yamame.nets.heads.actor import ActorConfig
+from yamame.nets.heads.actor import MANY_CHOICES, ActorConfig
 from yamame.nets.heads.critic import CriticConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
@@ -60,6 +60,7 @@ def paper_agent(
         actor=ActorConfig(hidden_sizes=head_hidden),
         critic=CriticConfig(hidden_sizes=head_hidden),
         acting_gamma=acting_gamma,
+        max_one_hot_choices=MANY_CHOICES,
     )
 
 

@@ -9,12 +9,13 @@ from yamame.algorithms.amago.agent import AgentConfig
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.gammas import SHORT_GAMMAS
 from yamame.algorithms.amago.learner import LearnerConfig
+from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.config import EnvConfig, GoalEnvConfig
 from yamame.errors import UserError
-from yamame.nets.heads.actor import ActorConfig
+from yamame.nets.heads.actor import MANY_CHOICES, ActorConfig
 from yamame.nets.heads.popart import PopArtConfig
 from yamame.nets.sequence.base import model_config
 from yamame.nets.sequence.transformer import PositionKind, TransformerConfig
@@ -134,6 +135,7 @@ def small_agent(
         actor=ActorConfig(probability_clip=probability_clip),
         gammas=gammas,
         acting_gamma=acting_gamma,
+        max_one_hot_choices=MANY_CHOICES,
     )
     return replace(SIZES["small"], head_hidden=(head_width, head_width)).apply_to(agent)
 
@@ -185,6 +187,20 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
         env_steps_per_iteration=min(16 * 24, max(1, env_steps // 8)),
         eval=EvalConfig(interval_env_steps=max(1, env_steps // 20), trials=32, choose_policy=True),
     )
+
+
+def imitate_offline_data(config: RunConfig) -> RunConfig:
+    """Return the config of an agent that imitates every action of its data, if that is stored data alone.
+
+    The policy gradient alone follows values of actions that the data does not have: on demonstrations of an expert it
+    ended below random actions, where this agent equals the expert (docs/offline_data.md). Filtered behavior cloning
+    does not help there: values of such data are no filter. As TD3+BC (Fujimoto and Gu 2021) it keeps the policy
+    gradient, which improves on data of a mixed quality.
+    """
+    if not (config.offline.is_offline_only and isinstance(config.algorithm, AMAGOConfig)):
+        return config
+    imitation = replace(config.algorithm.learner.filtered_bc, weight=1.0, advantage_threshold=ALL_ACTIONS)
+    return replace_learner_fields(config, filtered_bc=imitation)
 
 
 def amago_config(config: RunConfig) -> AMAGOConfig:

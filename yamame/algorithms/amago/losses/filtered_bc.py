@@ -7,6 +7,9 @@ from yamame.data.batch import Batch, LossOutput, Predictions
 from yamame.errors import check_range
 from yamame.nets.ops import masked_mean
 
+ALL_ACTIONS = -1e9
+"""Threshold at which every action of the data is imitated."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FilteredBCLoss:
@@ -20,7 +23,7 @@ class FilteredBCLoss:
     weight: float = 0.1
     """Weight in the sum of losses; 0: the paper's ablation "w/o filtered BC"."""
     advantage_threshold: float = 1e-3
-    """Advantage above which an action is imitated (the authors' first code; their later code uses 0)."""
+    """Advantage above which an action is imitated (the authors' first code; their later code uses 0). -1e9: all are."""
     log_prob_clip: float = 1000.0
     """Log-probabilities are clamped to +- this."""
 
