@@ -87,6 +87,11 @@ class ObservationParser:
             for keys, parser in self._leaves
         }
 
+    def split_leaf(self, name: str, value: Any, rows: Bool[np.ndarray, "E"] | None = None) -> Shaped[np.ndarray, "..."]:
+        """Return one of the leaves of `split` from its own value."""
+        (leaf,) = (parser for _, parser in self._leaves if parser.name == name)
+        return leaf.split(value, rows)
+
 
 def flatten_observation(space: spaces.Space[Any], observation: Any) -> dict[str, np.ndarray]:
     """Return the leaves of one observation, or of a batch of them. See `ObservationParser`."""

@@ -8,8 +8,8 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float32, Shaped
 
 from yamame.data.goals import INSTRUCTION_KEY
-from yamame.data.observations import flatten_observation
-from yamame.data.spaces import DEFAULT_KEY, Keys, Leaf, flatten_space, leaf_name, stored_shape
+from yamame.data.observations import ObservationParser
+from yamame.data.spaces import Keys, Leaf, flatten_space, leaf_name, stored_shape
 from yamame.errors import UserError
 
 _MAX_SHOWN = 60
@@ -31,6 +31,7 @@ class ActInputs:
     ) -> None:
         self.leaves = flatten_space(observation_space)
         self._space = observation_space
+        self._parser = ObservationParser(observation_space)
         self._single = num_envs is None
         self._num_envs = num_envs or 1
         self._ignores_unknown = ignores_unknown or INSTRUCTION_KEY in self.leaves
@@ -46,14 +47,12 @@ class ActInputs:
         all_step = bool(steps.all())
         for name, leaf, part in self._parts(self._space, value):
             raw = self._raw(name, leaf, part)
-            is_text = isinstance(leaf, spaces.Text)
-            if not all_step:
-                raw = np.where(expand_mask(steps, raw), raw, "" if is_text else raw.dtype.type(0))
-            if not is_text:
-                _check_values(name, leaf, raw if all_step else raw[steps])
-            stored = _stored(name, leaf, raw)
-            # a zero of the space may be another number as it is stored
-            leaves[name] = stored if all_step else np.where(expand_mask(steps, stored), stored, stored.dtype.type(0))
+            with np.errstate(over="ignore"):  # outside of `steps`
+                stored = self._parser.split_leaf(name, raw, None if all_step else steps)
+            stored = stored if all_step else np.where(expand_mask(steps, stored), stored, stored.dtype.type(0))
+            if stored.dtype.kind == "f" and not np.isfinite(stored).all():
+                raise UserError(f"observation {name!r} has NaN or infinite numbers")
+            leaves[name] = stored
         return leaves
 
     def leaf_outside_bounds(
@@ -156,46 +155,6 @@ def _as_array(name: str, value: Any, expected: str, kinds: Literal["biuf", "UO"]
         hint = _pair_hint(value)
         raise UserError(f"expected {name} to be {expected}, got {_describe(value)}{problem}{hint}")
     return array
-
-
-def _check_values(name: str, leaf: Leaf, values: Shaped[np.ndarray, "..."]) -> None:
-    """Raise `UserError` for numbers that would become others on the way to the network."""
-    if isinstance(leaf, spaces.Box) and values.dtype == leaf.dtype and values.dtype.kind in "bu":
-        return
-    is_float = values.dtype.kind == "f"
-    if is_float and not np.isfinite(values).all():
-        raise UserError(f"observation {name!r} has NaN or infinite numbers")
-    if isinstance(leaf, spaces.Box) and np.issubdtype(leaf.dtype, np.floating):
-        return
-    if is_float and (values % 1).any():
-        found = values[values % 1 != 0].flat[0]
-        raise UserError(f"expected observation {name!r} to be whole numbers, as in its space {leaf}, got {found:g}")
-    low: Any
-    high: Any
-    match leaf:
-        case spaces.Discrete() | spaces.MultiDiscrete():
-            low = np.asarray(leaf.start, np.int64)
-            high = low + np.asarray(leaf.n if isinstance(leaf, spaces.Discrete) else leaf.nvec, np.int64) - 1
-        case spaces.MultiBinary():
-            low, high = 0, 1
-        case spaces.Box() if leaf.dtype in (np.uint8, np.bool_):
-            low, high = 0, 255 if leaf.dtype == np.uint8 else 1
-        case _:
-            return
-    outside = (values < low) | (values > high)
-    if outside.any():
-        raise UserError(f"observation {name!r} is {values[outside].flat[0]:g}, which is not in {leaf}")
-
-
-def _stored(name: str, leaf: Leaf, raw: Shaped[np.ndarray, "E ..."]) -> Shaped[np.ndarray, "E ..."]:
-    try:
-        with np.errstate(over="ignore"):
-            stored = flatten_observation(leaf, raw)[DEFAULT_KEY]
-    except UserError as error:  # of a text, without its name
-        raise UserError(f"observation {name!r}: {error}") from error
-    if stored.dtype.kind == "f" and not np.isfinite(stored).all():
-        raise UserError(f"observation {name!r} has {raw[~np.isfinite(stored)].flat[0]:g}, too large for {stored.dtype}")
-    return stored
 
 
 def _describe(value: Any) -> str:

@@ -48,7 +48,6 @@ ANSWERS: dict[str, tuple[Answer, str]] = {
     "truncated None": (lambda step: (*step[:3], None, step[4]), "truncated is not a number"),
     "reward of 401 digits": (lambda step: (step[0], 10**400, *step[2:]), "a reward is not a number"),
     "reward beyond float32": (lambda step: (step[0], 1e300, *step[2:]), "a reward has 1e+300, whose magnitude exceeds"),
-    "observation beyond float32": (lambda step: (np.array([1e200]), *step[1:]), "observation 'observation' has 1e+200"),
     "reward text": (lambda step: (step[0], "1.0", *step[2:]), "a reward is not a number"),
     "reward of shape (2,)": (lambda step: (step[0], np.ones(2), *step[2:]), "a reward has shape (2,)"),
     "mask NaN": (lambda step: (*step[:4], {"action_mask": [np.nan, 1.0]}), "an action mask has entries"),
@@ -266,17 +265,18 @@ def test_a_reward_may_be_an_array_or_tensor_of_one_number(reward: Any) -> None:
 def test_an_observation_that_requires_gradients_is_named() -> None:
     envs = SerialVectorEnv([Answering(lambda step: (torch.zeros(1, requires_grad=True), *step[1:]), at_step=1)], 0)
     envs.reset(np.ones(1, np.bool_), np.ones(1, np.bool_))
-    with pytest.raises(UserError, match=r"does not match .* requires grad"):
+    with pytest.raises(UserError, match=r"observation 'observation' is no array .* requires grad"):
         envs.step(np.zeros(1, np.int64))
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [(1e200, "environment 1 returned a number beyond float32"), (np.inf, "environment 1 returned infinity")],
-)
-def test_a_vector_environment_calls_only_infinity_infinity(value: float, message: str) -> None:
-    answering = VectorAnswering(lambda step: (np.array([[0.5], [value]]), *step[1:]), at_step=1)
-    envs = GymnasiumVectorAdapter(answering, 0)
-    envs.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
-    (fault,) = envs.step(np.zeros(2, np.int64)).faults
-    assert message in fault.message
+def test_a_vector_environment_calls_only_infinity_infinity() -> None:
+    def returns(value: float) -> GymnasiumVectorAdapter:
+        answering = VectorAnswering(lambda step: (np.array([[0.5], [value]]), *step[1:]), at_step=1)
+        envs = GymnasiumVectorAdapter(answering, 0)
+        envs.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
+        return envs
+
+    (fault,) = returns(np.inf).step(np.zeros(2, np.int64)).faults
+    assert "environment 1 returned infinity" in fault.message
+    with pytest.raises(UserError, match=r"environment 1 at step 1 .* is 1e\+200 at \[0\] of Box"):
+        returns(1e200).step(np.zeros(2, np.int64))
