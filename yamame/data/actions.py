@@ -16,8 +16,8 @@ from yamame.errors import UserError
 ActionLeaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
 """Parts of an action; bounds of a Box are finite."""
 
-NativeActionSpace = ActionLeaf | spaces.Dict | spaces.Tuple
-"""Action spaces of environments. Dicts and Tuples nest leaves that are all discrete or all Boxes."""
+NativeActionSpace = spaces.Space[Any]
+"""Action spaces of environments: an `ActionLeaf`, or Dicts and Tuples of leaves that are all discrete or all Boxes."""
 
 NativeAction = Any
 """Actions of E environments, nested as their space is: arrays `[E, ...]`, or dicts and tuples of them."""
@@ -47,7 +47,7 @@ def check_action_space(space: spaces.Space[Any]) -> NativeActionSpace:
         )
     if not leaves:
         raise UserError(f"action space {type(space).__name__} is empty: expected an action")
-    return space  # type: ignore[return-value]  # a leaf, or a Dict or Tuple of leaves
+    return space
 
 
 def _check_leaf(space: spaces.Space[Any], part: str) -> None:
@@ -81,9 +81,9 @@ def is_unbounded(bound: Shaped[np.ndarray, "*shape"]) -> Bool[np.ndarray, "*shap
     """
     if np.issubdtype(bound.dtype, np.integer) or bound.dtype == np.bool_:
         wide = bound.astype(np.float64)
-        return (wide >= np.iinfo(np.int32).max) | (wide <= np.iinfo(np.int32).min + 1)
+        return np.asarray((wide >= np.iinfo(np.int32).max) | (wide <= np.iinfo(np.int32).min + 1))
     limit = min(MAX_ABS_BOUND, float(np.finfo(bound.dtype.name).max))
-    return ~(np.abs(bound.astype(np.float64)) < limit)
+    return np.asarray(~(np.abs(bound.astype(np.float64)) < limit))
 
 
 def num_choices(space: spaces.Space[Any]) -> tuple[int, ...]:

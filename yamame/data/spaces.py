@@ -45,8 +45,8 @@ def walk_space(space: spaces.Space[Any], keys: Keys = ()) -> list[tuple[Keys, sp
     return [leaf for key, part in ordered_parts(space) for leaf in walk_space(part, (*keys, key))]
 
 
-def ordered_parts(space: spaces.Dict | spaces.Tuple) -> list[tuple[str | int, spaces.Space[Any]]]:
-    """Return the parts of a space with their keys, in the order of `walk_space`."""
+def ordered_parts(space: Any) -> list[tuple[str | int, spaces.Space[Any]]]:
+    """Return the parts of a Dict or Tuple with their keys, in the order of `walk_space`."""
     if isinstance(space, spaces.Tuple):
         return [*enumerate(space.spaces)]
     parts = {_checked_key(key): part for key, part in space.spaces.items()}

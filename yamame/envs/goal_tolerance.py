@@ -147,8 +147,9 @@ class _Goal:
     def _reward_at(self, distance: float) -> float:
         return self._reward({keys: self._values[keys].astype(np.float64) + distance for keys in self._floats})
 
-    def _reward(self, changes: Mapping[Keys, Shaped[np.ndarray, "..."]]) -> float:
-        achieved = nest_action(self._space, {keys: value[()] for keys, value in {**self._values, **changes}.items()})
+    def _reward(self, changes: Mapping[Keys, Any]) -> float:
+        values = {**self._values, **changes}
+        achieved = nest_action(self._space, {keys: np.asarray(value)[()] for keys, value in values.items()})
         return float(np.asarray(self._compute_reward(achieved, self._goal, self._info)).item())
 
     def _moved(self, keys: Keys, step: int) -> Shaped[np.ndarray, "..."]:

@@ -113,7 +113,7 @@ class LoadedPolicy:
             policy,
             num_envs=num_envs,
             observation_space=observation_space,
-            action_space=action_space,  # type: ignore[arg-type]
+            action_space=action_space,
             action_mask_key=manifest.action_mask_key,
             needs_action_masks=manifest.needs_action_masks,
             horizon=manifest.horizon,

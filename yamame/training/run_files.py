@@ -79,7 +79,7 @@ def read_task_spec(directory: Path, config: RunConfig | None = None) -> TaskSpec
             raise ValueError(f"horizon is {horizon!r}")
         return TaskSpec(
             observation_space=space_from_json(content["observation_space"]),
-            action_space=space_from_json(content["action_space"]),  # type: ignore[arg-type]
+            action_space=space_from_json(content["action_space"]),
             horizon=horizon,
             action_mask_key=mask_key,
         )
