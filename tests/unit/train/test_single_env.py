@@ -1,6 +1,7 @@
 """Environments of which only one, or few, can exist at a time."""
 
 import shutil
+import threading
 
 import gymnasium
 import numpy as np
@@ -69,6 +70,13 @@ class Display(Simulator):
         return super().step(action)
 
 
+class SlowToClose(Simulator):
+    """Its port becomes free a moment after it is closed."""
+
+    def close(self):
+        threading.Timer(0.2, super().close).start()
+
+
 class GoalSimulator(Simulator):
     kind = "goals"
     observation_space = spaces.Dict(dict.fromkeys(("achieved_goal", "desired_goal"), spaces.Box(0.0, 1.0, (1,))))
@@ -124,10 +132,13 @@ SMALL = {
 @pytest.fixture(autouse=True)
 def _all_are_closed_at_the_end():
     yield
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join()
     assert not any(OPEN.values())
 
 
-@pytest.mark.parametrize("env_fn", [Simulator, Display, GoalSimulator, VectorSimulator])
+@pytest.mark.parametrize("env_fn", [Simulator, Display, SlowToClose, GoalSimulator, VectorSimulator])
 def test_num_envs_1_is_all_that_a_single_simulator_needs(env_fn, tmp_path, capsys):
     run = yamame.train(env_fn, num_envs=1, run_dir=tmp_path / "run", **SMALL)
     assert run.result["trials"] == run.result["random_baseline"]["trials"] == 2
