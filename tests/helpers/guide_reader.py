@@ -93,6 +93,8 @@ def shrunk(config: RunConfig) -> RunConfig:
 def _train_briefly(task: Any, **settings: Any) -> yamame.Run:
     of_task = {"num_envs": 8} if isinstance(task, str) else {"env.num_workers": 0}
     own = {name: value for name, value in settings.items() if name.startswith("agent.")}
+    if settings.get("num_envs") == 1:  # evaluations have a single environment then
+        own |= {"eval": {**SMALL["eval"], "num_envs": 1}}
     return api.train(task, **{**settings, **SMALL, **of_task, **own})
 
 

@@ -144,7 +144,7 @@ def test_a_recipe_with_other_settings(maze: yamame.Run) -> None:
 
 
 def test_a_recipe_silently_by_default(capfd: pytest.CaptureFixture[str]) -> None:
-    run = yamame.train("passive-tmaze", variants=["gru"], env={"horizon": 3}, env_steps=16, seed=7, **without_heads())
+    run = yamame.train("passive-tmaze", variants=["gru"], env={"horizon": 3}, env_steps=64, seed=7, **without_heads())
     assert run.directory.parent == Path("runs")
     assert isinstance(run.config.algorithm.agent.trajectory_encoder, GRUConfig)
     assert run.result["seed"] == 7
@@ -190,7 +190,7 @@ def test_a_lambda_can_be_evaluated_by_who_trained_it() -> None:
 
 def test_a_function_without_a_name_is_announced(capfd: pytest.CaptureFixture[str]) -> None:
     for env_fn, announced in ((lambda: Dial(), True), (partial(Dial), True), (Dial, False)):
-        yamame.train(env_fn, horizon=3, env_steps=12, **without_heads())
+        yamame.train(env_fn, horizon=3, env_steps=48, **without_heads())
         said = capfd.readouterr().err
         assert ("cannot be imported by name" in said and len(said.splitlines()) == 1) if announced else not said
 
@@ -207,7 +207,7 @@ class Pole(gymnasium.Wrapper):
 
 if __name__ == "__main__":
     for name in ("make_env", "Pole"):
-        settings = {"env_steps": 40, "num_envs": 4, "eval": {"final_trials": 2, "interval_env_steps": 0}}
+        settings = {"horizon": 8, "env_steps": 80, "num_envs": 4, "eval": {"final_trials": 2, "interval_env_steps": 0}}
         run = yamame.train(globals()[name], run_dir=name, size="tiny", **settings)
         again = yamame.open(name, modules=[__name__])
         assert again.config.env.env_fn is globals()[name] and again.result == run.result
@@ -228,7 +228,7 @@ def test_functions_of_a_script_are_found_by_its_file(
         ("Pole", ["--env", "CartPole-v1"]),
     ):
         assert main(["eval", run, "--trials", "2", "--json", *flags]) == 0
-    assert main(["resume", "Pole", "--env", "my_script:Pole", "--env-steps", "60", "--quiet"]) == 0
+    assert main(["resume", "Pole", "--env", "my_script:Pole", "--env-steps", "100", "--quiet"]) == 0
     capsys.readouterr()
     with monkeypatch.context() as patch:
         patch.chdir("Pole")

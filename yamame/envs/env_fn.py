@@ -182,8 +182,14 @@ def find_time_limit(env: gymnasium.Env[Any, Any] | VectorEnv) -> int | None:
     if limits:
         return min(limits)
     specs = (getattr(level, "spec", None) for level in levels)
-    limit: int | None = next((spec.max_episode_steps for spec in specs if spec and spec.max_episode_steps), None)
+    limit: int | None = next(filter(None, map(_limit_of_spec, specs)), None)
     return _limit_of_attribute(levels) if limit is None else limit
+
+
+def _limit_of_spec(spec: Any) -> int | None:
+    """Return the limit that a spec passes to the constructor of a vector environment, or else that of its wrapper."""
+    limit: int | None = getattr(spec, "max_episode_steps", None)
+    return getattr(spec, "kwargs", {}).get("max_episode_steps", limit)
 
 
 def _limit_of_attribute(levels: Sequence[Any]) -> int | None:

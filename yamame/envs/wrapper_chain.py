@@ -5,9 +5,10 @@ from typing import Any
 
 
 def wrapper_chain(env: Any) -> Iterator[Any]:
-    """Yield an environment, the one that it wraps as `env`, and so on, outermost first."""
+    """Yield an environment, the one that it wraps as `env` or `_env`, and so on, outermost first."""
     seen: set[int] = set()
     while env is not None and id(env) not in seen:
         seen.add(id(env))
         yield env
-        env = vars(env).get("env") if hasattr(env, "__dict__") else None
+        attributes = vars(env) if hasattr(env, "__dict__") else {}
+        env = attributes.get("env", attributes.get("_env"))

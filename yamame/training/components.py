@@ -26,7 +26,7 @@ from yamame.distributed.ray.pool import CollectorPool
 from yamame.distributed.sharding import compute_for_rank
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.envs.base import TrialVectorEnv
-from yamame.envs.vector.faults import restart_seed
+from yamame.envs.vector.faults import restart_seed, restart_with_retries
 from yamame.nets.compute import Compute, resolve_compute, use_deterministic_algorithms, use_device
 from yamame.run_config import RunConfig
 from yamame.runs.directory import OFFLINE, replay_dirs
@@ -108,7 +108,11 @@ def build_components(
     weights, learning, acting, exploring, sampling, environments = root.spawn(_NUM_STREAMS)
     env_seed = int(environments.spawn(restarts + 1)[-1].generate_state(1)[0])
     steps_envs = not (config.offline.is_offline_only or connection)
-    envs = config.env.build(config.num_envs if steps_envs else config.env.required_num_envs or 1, env_seed)
+    num_envs = config.num_envs if steps_envs else config.env.required_num_envs or 1
+    build = partial(config.env.build, num_envs, env_seed)
+    # only one may be able to exist, and the port of the one that was probed may take a moment to become free
+    closes = config.closes_training_envs
+    envs = restart_with_retries(build, "the training environment", []) if closes else build()
     task = config.env.task_spec(envs)
     context_length = config.resolved_context_length
     model = build_model(config.algorithm, task, context_length=context_length, seed=int(weights.generate_state(1)[0]))

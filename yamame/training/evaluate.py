@@ -268,10 +268,10 @@ def _start(config: RunConfig, env: EnvConfig, *, trials: int, seed: int) -> Coll
             raise
         return collector
 
-    name = "the environments of an evaluation"
+    remedy = "fix the environment"
     if not config.closes_training_envs:
-        name += " (pass eval.close_training_envs=True if they cannot exist beside those of training)"
-    return restart_with_retries(start, name, [])
+        remedy += ", or pass eval.close_training_envs=True if it cannot exist beside those of training"
+    return restart_with_retries(start, "the environments of an evaluation", [], remedy=remedy)
 
 
 def _metrics(group: str, result: EvalResult) -> dict[str, float]:

@@ -205,7 +205,7 @@ def test_is_success_counts_as_success(num_workers):
         ({"is_success": np.bool_(True)}, True),
         ({"is_success": 0}, False),
         ({"success": False, "is_success": True}, False),
-        ({"success": None, "is_success": True}, True),
+        ({"success": None, "is_success": None}, None),
         ({}, None),
     ],
 )
@@ -245,6 +245,8 @@ class OldLimit(gymnasium.Wrapper):
         lambda: HandMade(gymnasium.make("CartPole-v1", max_episode_steps=20)),
         lambda: SyncVectorEnv([lambda: TimeLimit(Walk(), 20)] * 2),
         lambda: AsyncVectorEnv([lambda: TimeLimit(Walk(), 20)] * 2),
+        lambda: gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync", max_episode_steps=20),
+        lambda: gymnasium.make_vec("CartPole-v1", num_envs=2, max_episode_steps=20),
     ],
 )
 def test_time_limits_of_wrappers_are_found(make, capsys):

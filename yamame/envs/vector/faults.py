@@ -73,13 +73,16 @@ def reraise_env_error(error: BaseException, name: str) -> NoReturn:
     raise error
 
 
-def restart_with_retries(restart: Callable[[], _T], name: str, faults: list[Fault]) -> _T:
+def restart_with_retries(
+    restart: Callable[[], _T], name: str, faults: list[Fault], *, remedy: str = "fix the environment"
+) -> _T:
     """Return the result of `restart`, which is called until it succeeds, at most `len(RETRY_DELAYS_SECONDS)` times.
 
     Args:
         restart: Makes and resets the environment or environments.
         name: Their name in messages.
         faults: Failed attempts are appended here.
+        remedy: What the user can do if all attempts fail.
 
     Raises:
         UserError: If no attempt succeeds, or as soon as an attempt raises an error that is not recoverable.
@@ -94,7 +97,7 @@ def restart_with_retries(restart: Callable[[], _T], name: str, faults: list[Faul
             faults.append(fault_from_exception(error, name))
     last = faults[-1]
     raise UserError(
-        f"{name} failed and could not be restarted after {len(RETRY_DELAYS_SECONDS)} attempts: fix the environment "
+        f"{name} failed and could not be restarted after {len(RETRY_DELAYS_SECONDS)} attempts: {remedy} "
         f"({last.message})\n{last.traceback}".rstrip()
     )
 

@@ -71,7 +71,7 @@ def make_envs(env_fn: Callable[[], Any], count: int) -> list[gymnasium.Env[Any, 
             raise InvalidEnvOutputError(
                 "exception",
                 f"env_fn failed to make environment {len(envs)} beside {len(envs)} others ({describe_error(error)}): "
-                "fix it, or pass num_envs=1 if only one environment can exist at a time",
+                "fix it, or pass num_envs=1 if only one environment can exist, without eval.num_envs",
             ) from error
         if isinstance(env, VectorEnv):
             raise UserError(f"env_fn returns a vector environment: set vector_size to {env.num_envs}")
@@ -366,10 +366,11 @@ class SerialVectorEnv(RenderableVectorEnv):
         return self._masks.add_to(observation, self._masks.from_infos(self._infos), self._step, self._ended)
 
     def _success(self, infos: Sequence[Mapping[str, Any]]) -> Bool[np.ndarray, "E"] | None:
-        values = [success_entry(info) for info in infos]
+        values = [info.get("success", info.get("is_success")) for info in infos]  # inline: in every step
         reports_success = any(value is not None for value in values)
         if not (reports_success or self._reports_success):
             return None
+        values = [success_entry(info) for info in infos]
         success = stack_rewards([0.0 if value is None else value for value in values], "info['success']") > 0
         self._reports_success = True
         return success
