@@ -315,7 +315,7 @@ def resume(
         env_steps: New total number of environment steps, to which a run trains even if it had solved its task; None:
             that of the config.
         env_fn: As in `open`.
-        eval_env_fn: With `env_fn`, the function that makes the test tasks; None: those of the run.
+        eval_env_fn: The function that makes the test tasks; None: those of the run.
         callbacks: As in `train`.
         track: Experiment trackers in addition to those that the run has; None: send nothing to trackers.
         quiet: As in `train`.
@@ -343,10 +343,12 @@ def open(
     Args:
         run: Run directory, `zoo:NAME`, or `hf://user/repo[@revision]`, which is downloaded from the Hugging Face Hub.
         env_fn: The function that makes the run's environment, if it was trained with one, or another environment with
-            the same spaces; None: as the run directory says, which names functions but does not contain them.
-        eval_env_fn: With `env_fn`, the function that makes the test tasks; None: `env_fn` makes them, too.
+            the same spaces: a function, its name `module:function`, or a Gymnasium id. What is passed is what is
+            evaluated. None: as the run directory says, which names functions but does not contain them.
+        eval_env_fn: The function that makes the test tasks; None: `env_fn` makes them, too, if it is given.
         modules: Modules whose classes and functions the config may name, such as `["my_tasks"]` or `[__name__]`.
-            Classes of this package are always found; no other module is imported.
+            Classes of this package, modules of what is passed and modules that `yamame trust` lists are found anyway;
+            no other module is imported.
 
     Raises:
         UserError: If there is no run, or a file of a policy is damaged.
