@@ -106,10 +106,10 @@ def plot_band(
     """
     if ci95 is not None:
         axes.fill_between(x, *ci95, color=color(number), alpha=0.15, linewidth=0)
-    on_top: dict[str, Any] = {"color": color(number), "linestyle": line_style(number), "zorder": 3 - number / 100}
+    style: dict[str, Any] = {"color": color(number), "linestyle": line_style(number)}
     for places, values in seeds:
-        axes.plot(places, values, linewidth=1, alpha=0.5, **on_top)
-    axes.plot(x, mean, linewidth=2, label=label, **on_top)
+        axes.plot(places, values, linewidth=1, alpha=0.5, zorder=2 - number / 100, **style)
+    axes.plot(x, mean, linewidth=2, label=label, zorder=3 - number / 100, **style)
     if ended or len(mean) == 1:
         axes.plot(x[-1:], mean[-1:], "o", markersize=6, color=color(number), zorder=3 - number / 100)
 

@@ -83,13 +83,14 @@ def test_a_recipe_expects_its_result_of_every_seed() -> None:
 def test_groups_are_named_by_their_environment(tmp_path: Path) -> None:
     """Not by the recipe of all environments of Gymnasium."""
     recipe = load_recipe("gymnasium")
-    for index, name in enumerate(("CartPole-v1", "Acrobot-v1")):
-        config = config_from_flags(recipe, [], ["--env.id", name, "--env.horizon", "5"])
-        run = tmp_path / f"2026112{index}-1015"
-        run.mkdir()
-        (run / "config.json").write_text(json.dumps(to_json(config)))
-        (run / "metadata.json").write_text(json.dumps({"recipe": recipe.name}))
-    assert [group.label for group in group_by_seed([tmp_path])] == ["CartPole-v1", "Acrobot-v1"]
+    for name in ("CartPole-v1", "Acrobot-v1"):
+        for seed in ("0", "1"):
+            config = config_from_flags(recipe, [], ["--env.id", name, "--env.horizon", "5", "--seed", seed])
+            run = tmp_path / f"202611{len(name)}{seed}-1015"
+            run.mkdir()
+            (run / "config.json").write_text(json.dumps(to_json(config)))
+            (run / "metadata.json").write_text(json.dumps({"recipe": recipe.name}))
+    assert [group.label for group in group_by_seed([tmp_path])] == ["Acrobot-v1", "CartPole-v1"]
 
 
 def test_a_task_of_a_partial_function_has_its_name() -> None:

@@ -122,16 +122,16 @@ def _bar(axes: "Axes", at: float, height: _Height, *, number: int, width: float 
     """Draw a bar with its whiskers, or dots of its seeds, and its value above."""
     mean = height.mean
     axes.bar(at, mean.mean, width, color=color(number), label=label)
-    low, high = mean.ci95 or (mean.mean, mean.mean)
+    low, high = mean.mean, mean.mean
     if height.seeds:
-        high = max(height.seeds)
         axes.plot([at] * len(height.seeds), height.seeds, "o", color="black", markersize=4, **EDGE)
     elif mean.ci95 is not None:
+        low, high = mean.ci95
         whiskers = np.maximum(0, [[mean.mean - low], [high - mean.mean]])
         axes.errorbar([at], [mean.mean], whiskers, color="black", capsize=4, linestyle="none")
     axes.annotate(
-        f"{mean.mean:.3g}", (at, max(high, mean.mean, 0)), (0, 3), textcoords="offset points",
-        horizontalalignment="center", fontsize=9,
+        f"{mean.mean:.3g}", (at, max(high, mean.mean, 0)), (6 if height.seeds else 0, 3), textcoords="offset points",
+        horizontalalignment="left" if height.seeds else "center", fontsize=9,
     )  # fmt: skip
     axes.margins(y=0.12)
 
