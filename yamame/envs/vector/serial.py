@@ -34,8 +34,8 @@ from yamame.envs.vector.faults import (
     restart_seed,
     restart_with_retries,
     stack_flags,
-    stack_observations,
     stack_rewards,
+    stack_step,
     validate_finite,
     validate_infos,
 )
@@ -293,8 +293,9 @@ class SerialVectorEnv(RenderableVectorEnv):
         self, observations: Sequence[Any], rewards: Sequence[Any] | None = None, *, first_row: int = 0
     ) -> tuple[dict[str, np.ndarray], Float32[np.ndarray, "rows"]]:
         """Return observation and reward of rows from `first_row` on. Raises `InvalidEnvOutputError`."""
-        observation = stack_observations(self.observation_space, observations)
-        reward = stack_rewards([0.0] * len(observations) if rewards is None else rewards)
+        if rewards is None:
+            rewards = [0.0] * len(observations)
+        observation, reward = stack_step(self.observation_space, observations, rewards)
         step = self._step[first_row : first_row + len(observations)]
         validate_finite(observation, reward, step, self._first_row + first_row)
         return observation, reward
