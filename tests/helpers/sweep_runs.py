@@ -44,7 +44,7 @@ class FakeTrain:
         if run.title == self.stop_at:
             return {"stopped_by": "SIGINT"}
         result = {"return_mean": score, "success_rate": None, "env_steps": run.config.env_steps, "wall_seconds": 2.0}
-        result |= {"updates": 1, "train_seconds": 1.0}
+        result |= {"updates": 1, "train_seconds": 1.0, "random_baseline": {"return_mean": -0.5, "success_rate": None}}
         (run.directory / RESULT).write_text(json.dumps(result))
         return result
 

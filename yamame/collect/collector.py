@@ -228,11 +228,13 @@ class Collector:
         return self._input
 
     def _write_observation(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> None:
-        others = dict(observation)
-        for name, leaf in observation.items():
-            if _is_image(name, leaf):
-                self._frames.setdefault(name, FrameBuffer()).write(others.pop(name))
-        self._observations.write(self._row, others, self._first_row_E)
+        if self._row == 0:
+            self._frames = {name: FrameBuffer() for name, leaf in observation.items() if _is_image(name, leaf)}
+        if self._frames:
+            for name, frames in self._frames.items():
+                frames.write(observation[name])
+            observation = {name: leaf for name, leaf in observation.items() if name not in self._frames}
+        self._observations.write(self._row, observation, self._first_row_E)
 
     def _take_frames(self, observations: State, is_transition_RE: Bool[np.ndarray, "rows E"]) -> State:
         """Move the images of a saved `RolloutBuffer` into `_frames`; return its other columns."""

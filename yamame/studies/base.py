@@ -60,6 +60,9 @@ class Panel:
     """Scale of standardized scores, if they are published."""
     difficulty: str = ""
     """Of the environment of a benchmark."""
+    known_budget: str = ""
+    """Smallest `--budget` of the small preset at which the full agent is known to learn, with what it reached
+    (docs/results.md); "": not known."""
 
     def published(self, method: str) -> float | None:
         """Return the published score of another method; None: unknown."""

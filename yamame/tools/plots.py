@@ -120,6 +120,12 @@ def plot_random_baseline(axes: "Axes", value: float | None, label: str = RANDOM)
         axes.axhline(value, color=RANDOM_COLOR, linestyle="--", linewidth=1.2, label=label)
 
 
+def stamp(figure: "Figure", text: str) -> None:
+    """Write what limits the results of a figure into its lower right corner; nothing for an empty text."""
+    if text:
+        figure.text(0.995, 0.005, text, color=RANDOM_COLOR, fontsize=8, ha="right", va="bottom")
+
+
 def plain(text: str) -> str:
     """Escape dollar signs, which would start a formula."""
     return text.replace("$", r"\$")

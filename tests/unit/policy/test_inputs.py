@@ -118,15 +118,15 @@ REFUSED: list[tuple[Any, str]] = [
     (changed("pair/1", [0, 2]), "observation 'pair/1' is 2 at [1], which is not in MultiBinary(2)"),
     (
         changed("camera", SEEN["camera"] / 255.0),
-        "observation 'camera' is 0.027450980392156862 at [1, 0], which is not in Box(0, 255",
+        "observation 'camera' is 0.027450980392156862 at [1, 0], which is not in Box",
     ),
     (
         changed("camera", SEEN["camera"].astype(int) + 1),
-        "observation 'camera' is 256 at [0, 1], which is not in Box(0, 255",
+        "observation 'camera' is 256 at [0, 1], which is not in Box",
     ),
     (
         changed("camera", SEEN["camera"].astype(int) - 1),
-        "observation 'camera' is -1 at [0, 0], which is not in Box(0, 255",
+        "observation 'camera' is -1 at [0, 0], which is not in Box",
     ),
     (changed("counts", [0.5, 0]), "observation 'counts' is 0.5 at [0], which is not in Box(-5, 5"),
     (changed("word", 3), "expected observation 'word' to be a text, got 3 (int)"),

@@ -58,6 +58,7 @@ def test_a_row_for_each_arm(capsys: pytest.CaptureFixture[str]) -> None:
         "arm": "full",
         "seeds": "2",
         "final return": "0.090 [-0.545, 0.725]",
+        "random": "-0.500",
         "success rate": "-",
         "env steps": "620,000",
         "wall seconds": "2",
@@ -131,7 +132,7 @@ def arm_result(number: int, seeds: int, random: float | None = None) -> ArmResul
         )
         for seed in range(seeds)
     ]
-    return ArmResults(arm=Arm(label=f"arm-{number}", recipe="a"), runs=runs, random_return=random)
+    return ArmResults(arm=Arm(label=f"arm-{number}", recipe="a"), runs=runs, random_score=random)
 
 
 def panel_of(arms: list[ArmResults], title: str = "a") -> PanelResults:

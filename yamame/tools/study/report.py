@@ -12,12 +12,14 @@ from yamame.studies.base import AMAGO, Score, Study
 from yamame.tools.palette import RANDOM_COLOR, color
 from yamame.tools.plots import (
     EDGE,
+    RANDOM,
     compact,
     legend_height,
     new_figure,
     plain,
     plot_band,
     plot_random_baseline,
+    stamp,
 )
 from yamame.tools.study.curves import MIN_BAND_SEEDS
 from yamame.tools.study.results import ArmResults, PanelResults
@@ -99,11 +101,11 @@ def ci95_to_json(value: Mean | None) -> list[float] | None:
     return None if value is None or value.ci95 is None else list(value.ci95)
 
 
-def plot_curves(panels: Sequence[PanelResults], arms: Sequence[str]) -> "Figure":
+def plot_curves(panels: Sequence[PanelResults], arms: Sequence[str], *, note: str = "") -> "Figure":
     """Plot learning curves in axes for each panel; equal legends are drawn once.
 
     Means over seeds have a 95 % band, or the curves of the seeds where they are too few. `arms` are the labels of all
-    arms in the order of their colors.
+    arms in the order of their colors. `note` is written into the corner.
     """
     columns = 2 if len(panels) == 4 else min(MAX_COLUMNS, max(1, len(panels)))
     rows = max(1, -(-len(panels) // columns))
@@ -120,13 +122,15 @@ def plot_curves(panels: Sequence[PanelResults], arms: Sequence[str]) -> "Figure"
             legends.append(labels)
     for each in axes[len(panels) :]:
         each.set_visible(False)
+    stamp(figure, note)
     return figure
 
 
-def plot_bars(study: Study, panels: Sequence[PanelResults], arms: Sequence[str]) -> "Figure":
-    """Plot a group of bars of scores for each panel, a dot for each seed, and markers of published scores.
+def plot_bars(study: Study, panels: Sequence[PanelResults], arms: Sequence[str], *, note: str = "") -> "Figure":
+    """Plot a group of bars of scores for each panel, a dot for each seed, and lines and markers of random actions and
+    published scores.
 
-    `arms` are the labels of all arms in the order of their colors.
+    `arms` are the labels of all arms in the order of their colors. `note` is written into the corner.
     """
     found = {arm.arm.label for panel in panels for arm in panel.arms}
     labels = [label for label in arms if label in found]
@@ -142,6 +146,8 @@ def plot_bars(study: Study, panels: Sequence[PanelResults], arms: Sequence[str])
             _plot_bar(axes, at, width, arm, color(arms.index(arm.arm.label)))
             if arm.arm.published is not None:
                 axes.plot([at], [arm.arm.published], "D", color="black", markersize=5, zorder=4, **EDGE)
+        if (random := panel.random_score) is not None:
+            axes.plot([place - 0.4, place + 0.4], [random] * 2, color=RANDOM_COLOR, linestyle="--", linewidth=1.2)
         for name, score in panel.panel.references:
             if score is not None:
                 marker = _MARKERS[methods.index(name) % len(_MARKERS)]
@@ -157,6 +163,7 @@ def plot_bars(study: Study, panels: Sequence[PanelResults], arms: Sequence[str])
     axes.set_xlim(-0.6, max(1, len(panels)) - 0.4)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.grid(axis="x", visible=False)
+    stamp(figure, note)
     return figure
 
 
@@ -178,7 +185,7 @@ def _plot_panel(axes: "Axes", results: PanelResults, arms: Sequence[str]) -> Non
     for number, (name, score) in enumerate(known):
         style: dict[str, Any] = {"color": RANDOM_COLOR, "linestyle": _STYLES[number % len(_STYLES)], "linewidth": 1}
         axes.axhline(score, label=plain(name), **style)
-    plot_random_baseline(axes, next((arm.random_return for arm in results.arms if arm.random_return is not None), None))
+    plot_random_baseline(axes, results.random_score)
     of_curve: Score = "return" if panel.score == "best_return" else panel.score
     axes.set(xlabel=X_NAMES[panel.x_axis], ylabel=SCORE_NAMES[of_curve], title=plain(panel.title))
     axes.set_xlim(left=0)
@@ -207,6 +214,8 @@ def _add_legend_of_bars(
     if any(arm.arm.published is not None for panel in panels for arm in panel.arms):
         name = "paper" if len(labels) > 1 or list(labels) != [AMAGO] else f"{AMAGO}, paper"
         axes.plot([], [], "D", color="black", markersize=4, linestyle="none", label=name)
+    if any(panel.random_score is not None for panel in panels):
+        axes.plot([], [], color=RANDOM_COLOR, linestyle="--", linewidth=1.2, label=RANDOM)
     for number, name in enumerate(methods):
         marker = _MARKERS[number % len(_MARKERS)]
         axes.plot([], [], marker, color=RANDOM_COLOR, markersize=4, linestyle="none", label=plain(name))

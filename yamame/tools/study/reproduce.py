@@ -26,7 +26,8 @@ def register(subparsers: Any) -> None:
         _reproduce,
         help="train the runs of a figure or table of the paper and draw it; lists them if NAME is omitted; resumes",
         usage="yamame reproduce NAME [--preset small|paper] [--seeds 0,1,2] [--budget FRACTION] [--panels A,B] "
-        "[--size SIZE] [--output-dir DIR] [--runs DIR] [--cost | --report-only] [--json] [--quiet] [--FIELD VALUE]",
+        "[--size SIZE] [--output-dir DIR] [--runs DIR] [--list | --cost | --report-only] [--json] [--quiet] "
+        "[--FIELD VALUE]",
         description="Other flags are fields of the recipes, for all runs. Experiments in one directory share the runs "
         "that they have in common. Run the same command again to resume.",
     )
@@ -39,7 +40,11 @@ def register(subparsers: Any) -> None:
     reproduce.add_argument("--panels", metavar="A,B", help="titles of some panels or analyses (default: all)")
     reproduce.add_argument("--size", metavar="SIZE", help="network size: tiny, small, base or large (default: preset)")
     reproduce.add_argument(
-        "--output-dir", type=Path, metavar="DIR", help="directory of runs and results (default: reproductions/PRESET)"
+        "--output-dir",
+        type=Path,
+        metavar="DIR",
+        help="directory of runs and results (default: reproductions/PRESET, or "
+        "reproductions/PRESET-FRACTION with --budget FRACTION)",
     )
     reproduce.add_argument(
         "--runs",
@@ -48,6 +53,12 @@ def register(subparsers: Any) -> None:
         help="take over finished runs of this directory that have the settings of an arm, of any length and seed",
     )
     only = reproduce.add_mutually_exclusive_group()
+    only.add_argument(
+        "--list",
+        action="store_true",
+        dest="list_only",
+        help="print panels, arms, the steps and updates of each, and the smallest budget that is known to be enough",
+    )
     only.add_argument("--cost", action="store_true", help="print what the runs will cost, without training")
     only.add_argument("--report-only", action="store_true", help="draw the finished runs, without training")
     add_flags(reproduce, "--json", "--quiet")
@@ -73,6 +84,7 @@ def reproduce(
     size: str | None = None,
     output_dir: Path | None = None,
     runs: Path | None = None,
+    list_only: bool = False,
     cost: bool = False,
     report_only: bool = False,
     flags: Sequence[str] = (),
@@ -86,7 +98,7 @@ def reproduce(
     """
     from yamame.runs.durable_files import write_json
     from yamame.studies import load_study
-    from yamame.tools.study import plan, reproduce_report
+    from yamame.tools.study import listing, plan, reproduce_report
     from yamame.tools.study.cost import estimate_cost
     from yamame.tools.study.execute import Outcome, execute, make_directory, train_or_resume
     from yamame.tools.study.report import image_links, write_texts
@@ -101,6 +113,10 @@ def reproduce(
         arms = plan.take_over(arms, runs)
     if report_only and runs is None and not directory.is_dir():
         raise UserError(f"{directory} does not exist: yamame reproduce {name} makes it, or name another --output-dir")
+    if list_only:
+        rows = listing.list_arms(study, arms)
+        text = listing.listing_text(study, rows, preset)
+        return Reproduction(results={"experiment": name, "arms": rows}, text=text, exit_code=0)
     if not cost:
         make_directory(directory)
     outcome = Outcome()
@@ -115,7 +131,8 @@ def reproduce(
         stopped = {"experiment": name, "stopped_by": outcome.stopped_by}
         return Reproduction(results=stopped, text="\n".join(outcome.to_lines()), exit_code=bool(outcome.failed))
     scores = reproduce_report.collect_panels(study, arms, directory)
-    plots = reproduce_report.draw_study(study, arms, scores, directory)
+    note = reproduce_report.budget_note(budget)
+    plots = reproduce_report.draw_study(study, arms, scores, directory, note=note)
     results = {
         "experiment": name,
         "preset": preset,
@@ -124,7 +141,7 @@ def reproduce(
         "plots": [str(path) for path in plots],
         "failed": outcome.failed,
     }
-    table = reproduce_report.to_markdown(study, scores)
+    table = reproduce_report.to_markdown(study, scores, note=note)
     write_json(directory / f"{name}.json", results)
     write_texts(directory, {f"{name}.md": f"{table}\n{image_links(plots)}\n"})
     lines = [table, *(f"Plot: {path}" for path in plots), *outcome.to_lines()]

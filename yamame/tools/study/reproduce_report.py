@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.studies.base import Analysis, Study
-from yamame.tools.plots import save
+from yamame.tools.plots import save, stamp
 from yamame.tools.study.evaluations import EVALUATIONS, EvaluationCache
 from yamame.tools.study.execute import finished_result
 from yamame.tools.study.plan import PlannedArm, arm_key
@@ -50,14 +50,20 @@ def panel_to_json(results: PanelResults) -> dict[str, Any]:
         "panel": panel.title,
         "score": SCORE_NAMES[panel.score],
         "references": {name: score for name, score in panel.references if score is not None},
+        "random": results.random_score,
         "arms": [_row(arm) for arm in results.arms],
     }
 
 
-def to_markdown(study: Study, panels: Sequence[PanelResults]) -> str:
-    """Return the table and the notes of a study; published numbers that are not known are `-`."""
+def budget_note(budget: float) -> str:
+    """Return what plots and tables say of runs shorter than the recipes'; "" for whole ones."""
+    return "" if budget == 1 else f"budget {100 * budget:g} % of the environment steps"
+
+
+def to_markdown(study: Study, panels: Sequence[PanelResults], *, note: str = "") -> str:
+    """Return the table and the notes of a study, with a note on its budget; numbers that are not known are `-`."""
     arms = [(panel, arm) for panel in panels for arm in panel.arms]
-    lines = [f"# {study.title}", "", f"Paper: {study.source}.", ""]
+    lines = [f"# {study.title}", "", f"Paper: {study.source}.", "", *([f"**{note}**", ""] if note else [])]
     if arms:
         hidden = "" if any(arm.best_returns for _, arm in arms) else REEVALUATED
         rows = [{name: cell for name, cell in _cells(panel, arm) if name != hidden} for panel, arm in arms]
@@ -71,21 +77,35 @@ def to_markdown(study: Study, panels: Sequence[PanelResults]) -> str:
     return "\n".join([*lines, *study.notes]).rstrip() + "\n"
 
 
-def draw_study(study: Study, arms: Sequence[PlannedArm], panels: Sequence[PanelResults], directory: Path) -> list[Path]:
-    """Write the plots of panels and analyses; return their paths. An analysis without a finished run has none."""
+def draw_study(
+    study: Study,
+    arms: Sequence[PlannedArm],
+    panels: Sequence[PanelResults],
+    directory: Path,
+    *,
+    note: str = "",
+) -> list[Path]:
+    """Write the plots of panels and analyses; return their paths. An analysis without a finished run has none.
+
+    `note` is written into each.
+    """
     plots = []
     if panels:
         plots.append(directory / f"{study.name}.png")
         labels = list(dict.fromkeys(arm.label for arm in study.arms))
         is_bars = study.style == "bars"
-        save(plot_bars(study, panels, labels) if is_bars else plot_curves(panels, labels), plots[-1])
+        figure = plot_bars(study, panels, labels, note=note) if is_bars else plot_curves(panels, labels, note=note)
+        save(figure, plots[-1])
     for analysis in study.analyses:
         run = _run_of(analysis, arms)
         if analysis.arm is not None and run is None:
             continue
         suffix = analysis.title.lower().replace(" ", "-")
         plots.append(directory / f"{study.name}-{suffix}.png")
-        save(_draw_analysis(analysis, run), plots[-1])
+        drawn = _draw_analysis(analysis, run)
+        if run is not None:
+            stamp(drawn, note)
+        save(drawn, plots[-1])
     return plots
 
 
@@ -121,6 +141,7 @@ def _cells(panel: PanelResults, arm: ArmResults) -> Iterator[tuple[str, str]]:
     yield "score", SCORE_NAMES[panel.panel.score]
     yield "here", format_mean(arm.mean)
     yield REEVALUATED, format_mean(arm.best_return)
+    yield "random", format_score(panel.random_score)
     yield "paper", format_score(arm.arm.published)
     for key in _AVERAGES:
         yield key.replace("_", " "), format_count(arm.average(key))

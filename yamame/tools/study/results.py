@@ -16,7 +16,7 @@ from yamame.studies.base import Arm, Panel
 from yamame.tools.study.curves import MeanCurve, RunCurve, mean_curve, run_curve
 from yamame.tools.study.evaluations import EvaluationCache
 from yamame.tools.study.execute import finished_result
-from yamame.training.run_files import RunResult, random_baseline_return, read_config
+from yamame.training.run_files import RunResult, random_baseline, read_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +41,16 @@ class ArmResults:
 
     arm: Arm
     runs: Sequence[FinishedRun]
-    random_return: float | None = None
-    """Mean return of random actions; None: unknown, or the score is no return."""
+    random_score: float | None = None
+    """Score of random actions; None: unknown, or the score is that of given instructions."""
     notes: Sequence[str] = ()
     """Why there are no scores, or where the runs are from."""
+
+    @property
+    def random_return(self) -> float | None:
+        """Mean return of random actions in the first run; None: unknown."""
+        baselines = (run.result.get("random_baseline") for run in self.runs)
+        return next((float(baseline["return_mean"]) for baseline in baselines if baseline), None)
 
     @property
     def scores(self) -> list[float]:
@@ -94,6 +100,11 @@ class PanelResults:
     panel: Panel
     arms: Sequence[ArmResults]
 
+    @property
+    def random_score(self) -> float | None:
+        """Score of random actions; None: unknown."""
+        return next((arm.random_score for arm in self.arms if arm.random_score is not None), None)
+
     def standardized(self, arm: ArmResults) -> list[float]:
         """Return the standardized scores of all seeds of an arm; empty if a bound is unknown."""
         bounds = self.panel.bounds
@@ -107,15 +118,21 @@ def collect_arm(
     """Return the scores of the finished runs among some run directories."""
     runs = [_read_run(panel, each, result, cache) for each in directories if (result := finished_result(each))]
     without_score = [run.note for run in runs if run.note][:1] if runs or notes else ["no finished runs"]
-    random = None
-    if panel.score in ("return", "best_return"):
-        random = next(map(random_baseline_return, filter(finished_result, directories)), None)
+    random = next((_random_score(panel, each) for each in directories if finished_result(each)), None)
     return ArmResults(
         arm=arm,
         runs=sorted(runs, key=lambda run: run.seed),
-        random_return=random,
+        random_score=random,
         notes=[*notes, *without_score],
     )
+
+
+def _random_score(panel: Panel, run: Path) -> float | None:
+    baseline = random_baseline(run)
+    if baseline is None or panel.instructions:
+        return None
+    score = baseline["success_rate"] if panel.score == "success_rate" else baseline["return_mean"]
+    return None if score is None else float(score) / _mean_goals(panel, read_config(run))
 
 
 def _read_run(panel: Panel, run: Path, result: RunResult, cache: EvaluationCache) -> FinishedRun:

@@ -22,8 +22,8 @@ def register(subparsers: Any) -> None:
         _sweep,
         help="train a recipe's variants, environments and seeds; plot curves and a table; resumes",
         usage="yamame sweep RECIPE [--variants A,B,A+B] [--no-full] [--seeds 0,1,2] "
-        "[--envs ENV,ENV | --difficulty LEVEL | --all] [--output-dir DIR] [--report-only] [--preset small|paper] "
-        "[--size SIZE] [--json] [--quiet] [--FIELD VALUE]",
+        "[--envs ENV,ENV | --difficulty LEVEL | --all] [--output-dir DIR] [--list | --report-only] "
+        "[--preset small|paper] [--size SIZE] [--json] [--quiet] [--FIELD VALUE]",
         description="All other flags are those of the recipe (yamame train RECIPE --help-all lists them). They make "
         "the arm full; every other arm differs from it by its variants only. Run the same command again to resume.",
     )
@@ -37,7 +37,11 @@ def register(subparsers: Any) -> None:
     sweep.add_argument(
         "--output-dir", type=Path, metavar="DIR", help="directory of all runs and results (default: sweeps/RECIPE)"
     )
-    sweep.add_argument("--report-only", action="store_true", help="rebuild the report without training")
+    only = sweep.add_mutually_exclusive_group()
+    only.add_argument(
+        "--list", action="store_true", dest="list_only", help="print the environments of a benchmark, without training"
+    )
+    only.add_argument("--report-only", action="store_true", help="rebuild the report without training")
     sweep.add_argument("--preset", metavar="NAME", default="small", help="small: for a CPU; paper: as in the paper")
     sweep.add_argument("--size", metavar="SIZE", help="network size: tiny, small, base or large (default: recipe)")
     add_flags(sweep, "--import", "--json", "--quiet")
@@ -120,8 +124,22 @@ def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.recipes import check_argument_order
 
     check_argument_order(options.recipe, rest, "sweep")
-    of_commands = ("command", "parser", "json", "modules")
+    if options.list_only:
+        return _list_environments(options.recipe, as_json=options.json)
+    of_commands = ("command", "parser", "json", "modules", "list_only")
     arguments = {name: value for name, value in vars(options).items() if name not in of_commands}
     report = run_sweep(flags=rest, **arguments)
     print(json.dumps(report.results) if options.json else report.text)
     return report.exit_code
+
+
+def _list_environments(name: str, *, as_json: bool) -> int:
+    """Print the environments of a benchmark with their difficulties."""
+    from yamame.tools.study.sweep_runs import sweep_study
+
+    study = sweep_study(name)
+    if not study.benchmark:
+        raise UserError(f"{name} is a single task, without environments to list: yamame sweep popgym --list")
+    rows = [{"env": panel.title, "difficulty": panel.difficulty} for panel in study.panels]
+    print(json.dumps(rows) if as_json else "\n".join(f"{row['env']:30}  {row['difficulty']}".rstrip() for row in rows))
+    return 0

@@ -169,6 +169,7 @@ def _cells(study: Study, panel: PanelResults, arm: ArmResults) -> Iterator[tuple
         for method, published in _published(panel.panel).items():
             yield method.replace("_", " "), format_score(published)
     yield "final return", format_mean(arm.final_return)
+    yield "random", format_score(arm.random_return)
     yield "success rate", format_mean(arm.success_rate)
     yield "env steps", format_count(arm.average("env_steps"))
     yield "wall seconds", format_count(arm.average("wall_seconds"))
@@ -182,8 +183,6 @@ def _notes(results: SweepResults) -> Iterator[str]:
             yield _aggregate_line(f"{score}, {arm}", of_scores)
             yield _aggregate_line(f"Standardized, {arm}", standardized)
         yield from results.study.notes
-    elif arms and arms[0].random_return is not None:
-        yield f"Mean return of random actions: {format_score(arms[0].random_return)}."
     if any(len(arm.runs) > 1 for arm in arms):
         yield OVER_SEEDS
     if any(arm.curve and arm.curve.solved for arm in arms):
