@@ -109,16 +109,20 @@ class _SingleGoal(GoalReader):
         _check_sizes(len(lowest_G), len(low_G))
         leaves = [leaf for each in self._leaves.values() for leaf in each.values()]
         self._are_integers = all(map(_is_integer, leaves))
+        are_bits = all(isinstance(leaf, spaces.MultiBinary) for leaf in leaves)
         lowest_G, highest_G = np.minimum(np.minimum(lowest_G, low_G), 0.0), np.maximum(highest_G, high_G)
         self._are_tokens = (
             self._are_integers
-            and not all(isinstance(leaf, spaces.MultiBinary) for leaf in leaves)
+            and not are_bits
             and float(highest_G.max() - lowest_G.min()) <= MAX_VOCABULARY
             and len(low_G) <= MAX_TOKENS
         )
         self._start_G = lowest_G if self._are_tokens else np.zeros(len(low_G))
         self._high_G = highest_G - self._start_G
-        low_G, high_G = (np.zeros(len(low_G)), self._high_G) if self._are_tokens else (low_G, high_G)
+        if self._are_tokens:
+            low_G, high_G = np.zeros(len(low_G)), self._high_G
+        elif not are_bits:
+            high_G = np.full(len(low_G), np.inf)  # the encoder then takes the unit of coordinates from the data
         low_G = np.minimum(low_G, COMPLETED)
         self.instruction_space = _instruction_box(low_G[None], high_G[None], are_tokens=self._are_tokens)
 

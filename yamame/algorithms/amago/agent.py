@@ -17,7 +17,7 @@ from yamame.data.batch import Batch, Predictions
 from yamame.data.spaces import flatten_space
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
-from yamame.nets.blocks import at_least_float32
+from yamame.nets.blocks import InputNormalizer, at_least_float32
 from yamame.nets.heads.actor import Actor, ActorConfig
 from yamame.nets.heads.critic import CriticConfig
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
@@ -168,16 +168,15 @@ class Agent(nn.Module):
     ) -> None:
         """Update the input and world-model normalizers from a batch; without `of_inputs`, only the latter."""
         if of_inputs:
-            self.timestep_encoder.normalizer.update(features_NF, batch.token_mask, distributed)
+            self.timestep_encoder.update_normalizers(features_NF, batch.observation, batch.token_mask, distributed)
         if self.world_model is not None:
             deltas_NO = self._deltas(features_NF, self.world_model.output_size)
             self.world_model.normalizer.update(deltas_NO, batch.loss_mask, distributed)
 
     def running_stats(self) -> list[Tensor]:
         """Return all running statistics: those of the normalizers and of PopArt."""
-        normalizers = [self.timestep_encoder.normalizer]
-        if self.world_model is not None:
-            normalizers.append(self.world_model.normalizer)
+        parts = [self.timestep_encoder] if self.world_model is None else [self.timestep_encoder, self.world_model]
+        normalizers = [module for part in parts for module in part.modules() if isinstance(module, InputNormalizer)]
         return [*self.value_code.buffers(), *(moment for normalizer in normalizers for moment in normalizer.buffers())]
 
     @torch.no_grad()

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from yamame.data.actions import ACTION_MASK_KEY, PolicyActionSpace, action_size, num_choices
 from yamame.data.spaces import Leaf, stored_shape
 from yamame.discovery import classes_in, module_names
+from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import ConfigFieldError, check_range
 from yamame.nets import timestep
 from yamame.nets.action_embedding import EMBEDDING_SIZE, ActionEmbedding
@@ -21,7 +22,11 @@ from yamame.nets.blocks import MLP, Activation, InputNormalizer, concat_one_hot
 from yamame.nets.ops import uncompiled
 from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.image import ImageEncoderConfig
-from yamame.nets.timestep.instruction import InstructionCoordinatesConfig, InstructionTokensConfig
+from yamame.nets.timestep.instruction import (
+    InstructionCoordinateEncoder,
+    InstructionCoordinatesConfig,
+    InstructionTokensConfig,
+)
 from yamame.nets.timestep.text import TextEncoderConfig
 from yamame.nets.timestep.tokens import TokenEncoderConfig
 
@@ -232,6 +237,19 @@ class TimestepEncoder(nn.Module):
         else:
             action = previous_action.reshape(len(time), -1).to(dtype) + 1.0
         return torch.cat([*features, side, torch.where(has_previous[:, None], action, 0.0)], dim=1)
+
+    def update_normalizers(
+        self,
+        features_NF: Float[Tensor, "N F"],
+        observation: Mapping[str, Shaped[Tensor, "N ..."]],
+        token_mask_N: Bool[Tensor, "N"],
+        ranks: DistributedContext = SINGLE_PROCESS,
+    ) -> None:
+        """Update the running moments of numbers, and of sub-goals without bounds, from a batch."""
+        self.normalizer.update(features_NF, token_mask_N, ranks)
+        for name, encoder in zip(self.encoded, self.leaf_encoders, strict=True):
+            if isinstance(encoder, InstructionCoordinateEncoder):
+                encoder.update(observation[name], token_mask_N, ranks)
 
     def forward(
         self, features_NF: Float[Tensor, "N F"], observation: Mapping[str, Shaped[Tensor, "N ..."]]

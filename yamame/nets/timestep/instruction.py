@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 import torch
 from gymnasium import spaces
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
+from yamame.data.goals import COMPLETED, INSTRUCTION_KEY, NO_GOAL
 from yamame.data.spaces import Leaf
+from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import check_range
-from yamame.nets.blocks import MLP, Activation, at_least_float32
+from yamame.nets.blocks import MLP, Activation, InputNormalizer, at_least_float32
 from yamame.nets.ops import uncompiled
 from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.tokens import MAX_VOCABULARY, infer_vocabulary
@@ -49,7 +50,8 @@ class InstructionCoordinatesConfig(InstructionEncoderConfig):
     output_size: int = 32
     """Width of an instruction's vector."""
     normalize: bool = True
-    """Divide coordinates by their upper bound, if the space has one. Differs from the paper: not divided there."""
+    """Divide coordinates by their upper bound; without one, normalize them by the running moments of sub-goals. Differs
+    from the paper: not divided there."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,25 +66,51 @@ class InstructionCoordinatesConfig(InstructionEncoderConfig):
 class InstructionCoordinateEncoder(nn.Module):
     """Concatenated sub-goals -> MLP -> LayerNorm.
 
-    Coordinates are scaled to [0, 1]; rows of -1 (no sub-goal) and -3 (completed) are unchanged. They bypass the input
-    normalizer, as in the paper, since its running moments would mix the three kinds of rows. Differs from the authors'
-    code in the division by the largest coordinate: with raw values of 30 the LayerNorm keeps little but the direction
-    of the whole vector, and learning takes about three times as long.
+    Coordinates with an upper bound are scaled to [0, 1], others have mean 0 and std 1; rows of -1 (no sub-goal) and -3
+    (completed) are unchanged. They bypass the input normalizer, as in the paper, since its running moments would mix
+    the three kinds of rows. Differs from the authors' code in the division by the largest coordinate: with raw values
+    of 30 the LayerNorm keeps little but the direction of the whole vector, and learning takes three times as long.
     """
 
     def __init__(self, config: InstructionCoordinatesConfig, leaf: spaces.Box, activation: Activation) -> None:
         super().__init__()
         high = torch.from_numpy(leaf.high).float()
-        has_bound = config.normalize & high.isfinite() & (high > 0)
+        has_bound = high.isfinite() & (high > 0)
         self.unit: Tensor
-        self.register_buffer("unit", torch.where(has_bound, high, 1.0), persistent=False)
+        self.register_buffer("unit", torch.where(config.normalize & has_bound, high, 1.0), persistent=False)
+        self.unbounded: Tensor
+        self.register_buffer("unbounded", ~has_bound, persistent=False)
+        self.normalizer: InputNormalizer | None = None
+        """Moments of sub-goals, for coordinates without a bound; None: all have one."""
+        if config.normalize and not has_bound.all():
+            self.normalizer = InputNormalizer(leaf.shape[1])
         self.mlp = MLP(math.prod(leaf.shape), config.hidden_sizes, config.output_size, activation)
         self.norm = nn.LayerNorm(config.output_size)
 
     def forward(self, instruction: Shaped[Tensor, "N slots goal"]) -> Float[Tensor, "N D"]:
         """Return one vector per instruction."""
         x = instruction.to(self.unit.dtype)
-        return self.norm(self.mlp(torch.where(x > 0, x / self.unit, x).flatten(1)))
+        scaled = torch.where(x > 0, x / self.unit, x)
+        if self.normalizer is not None:
+            normalized = self.normalizer(instruction.flatten(0, 1), x.dtype).view_as(x)
+            scaled = torch.where(self.unbounded & _is_sub_goal(instruction)[..., None], normalized, scaled)
+        return self.norm(self.mlp(scaled.flatten(1)))
+
+    def update(
+        self,
+        instruction: Shaped[Tensor, "N slots goal"],
+        token_mask_N: Bool[Tensor, "N"],
+        ranks: DistributedContext = SINGLE_PROCESS,
+    ) -> None:
+        """Update the moments of sub-goals, if coordinates are normalized by them."""
+        if self.normalizer is not None:
+            is_sub_goal = _is_sub_goal(instruction) & token_mask_N[:, None]
+            self.normalizer.update(instruction.flatten(0, 1).double(), is_sub_goal.flatten(), ranks)
+
+
+def _is_sub_goal(instruction: Shaped[Tensor, "N slots goal"]) -> Bool[Tensor, "N slots"]:
+    """Return False for rows that say that there is no sub-goal, or that it was completed."""
+    return ((instruction != NO_GOAL) & (instruction != COMPLETED)).any(dim=-1)
 
 
 @uncompiled  # the number of rows depends on values
