@@ -24,6 +24,7 @@ from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.config.serialization import from_json, to_json
 from yamame.data.batch import Window, pack
+from yamame.data.goal_vectors import make_goal_reader
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY, NO_GOAL, instruction_observations
 from yamame.data.step import PolicyInput
 from yamame.errors import ConfigFieldError
@@ -254,3 +255,28 @@ def test_updates_teach_the_encoder_and_leave_the_normalizer_alone(leaf: spaces.B
         metrics = learner.update(instructed_batch())
     assert all(value.isfinite() for value in metrics.values())
     assert all(not torch.equal(before[name], value) for name, value in encoder.named_parameters())
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1e-4, 0.0), (1e-3, 50.0), (1e6, -1e6)])
+def test_units_of_sub_goals_without_bounds_do_not_matter(scale: float, offset: float) -> None:
+    leaf = spaces.Box(-np.inf, np.inf, (2, 3), np.float32)
+    generator = torch.Generator().manual_seed(0)
+    sub_goals = torch.randint(-8, 9, (40, 2, 3), generator=generator).double()
+    rows = torch.tensor([[True, True], [False, True]]).repeat(20, 1)[..., None]
+
+    def encoded(scale: float, offset: float) -> Tensor:
+        instruction = torch.where(rows, scale * sub_goals + offset, torch.tensor([-1.0, -3.0]).double()[:, None])
+        encoder = encoder_of(leaf)
+        assert isinstance(encoder, InstructionCoordinateEncoder)
+        encoder.update(instruction, torch.arange(40) < 30)
+        return encoder(instruction)
+
+    torch.testing.assert_close(encoded(scale, offset), encoded(1.0, 0.0), rtol=1e-5, atol=1e-6)
+
+
+def test_the_unit_of_an_own_goal_is_taken_from_the_data() -> None:
+    """Its bounds say nothing: negative numbers would not be divided by them."""
+    goal = spaces.Box(-1e-3, 1e-3, (2,), np.float64)
+    space = spaces.Dict(observation=goal, achieved_goal=goal, desired_goal=goal)
+    encoder = encoder_of(make_goal_reader(space).instruction_space)
+    assert isinstance(encoder, InstructionCoordinateEncoder) and encoder.normalizer is not None
