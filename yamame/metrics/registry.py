@@ -170,7 +170,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("faults/nonfinite", "NaN or infinity",
            "number of environment steps that returned NaN or infinity, whole run", "faults", "lower"),
     Metric("faults/shape_mismatch", "Shape mismatches",
-           "number of steps whose rewards, flags, masks or infos are of another type or shape, whole run", "faults", "lower"),
+           "number of steps with rewards, flags, masks or infos of another type, whole run", "faults", "lower"),
     Metric("faults/worker_died", "Dead workers", "number of worker processes that exited, whole run",
            "faults", "lower"),
     Metric("faults/timeout", "Timeouts",
