@@ -81,7 +81,8 @@ def dial(tmp_path_factory: pytest.TempPathFactory) -> yamame.Run:
     """Trained on the dials, two attempts a trial."""
     Dial.made.clear()
     run_dir = tmp_path_factory.mktemp("dial") / "run"
-    return yamame.train(Dial, horizon=6, attempts=2, env_steps=120, run_dir=run_dir, env={"num_workers": 0}, **TINY_RUN)
+    settings = {**TINY_RUN, "eval": {**TINY_RUN["eval"], "choose_policy": False}}
+    return yamame.train(Dial, horizon=6, attempts=2, env_steps=120, run_dir=run_dir, env={"num_workers": 0}, **settings)
 
 
 @pytest.fixture(scope="module")

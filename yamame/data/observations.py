@@ -278,16 +278,14 @@ def _check_keys(observation: Any, keys: Keys, row: int) -> None:
 def _tokens(space: spaces.Text, text: str, name: str, row: int) -> list[int]:
     if len(text) > space.max_length:
         raise OutOfSpaceError(
-            f"observation {name!r} is a text of {len(text)} characters, its space allows {space.max_length} "
-            "(max_length)",
+            f"observation {name!r} has {len(text)} characters, its space allows {space.max_length} (max_length)",
             row,
         )
     numbers = _numbers(space.characters)
     unknown = [character for character in text if character not in numbers]
     if unknown:
         raise OutOfSpaceError(
-            f"observation {name!r} is a text with the character {unknown[0]!r}, which is not in the charset of its "
-            "space",
+            f"observation {name!r} has the character {unknown[0]!r}, which is not in the charset of its space",
             row,
         )
     return [numbers[character] for character in text] + [0] * (space.max_length - len(text))

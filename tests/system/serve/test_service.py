@@ -188,7 +188,7 @@ def test_what_does_not_fit_is_named(panel: Path) -> None:
         ({"observation": {**seen, "state": [[0.0, 1e39], 3]}}, "observation.state.0 has numbers that are not finite"),
         ({"observation": {**seen, "state": [["a", "b"], 3]}}, "observation.state.0: expected numbers of shape [2]"),
         ({"observation": {**seen, "state": [[0.0, 0.0], 7]}}, "'state/1' is 7, which is not in Discrete(4, start=3)"),
-        ({"observation": {**seen, "state": [[0.0, 0.0], 2]}}, "'state/1' is 2, which is not in Discrete(4"),
+        ({"observation": {**seen, "state": [[0.0, 0.0], 2]}}, "'state/1' is 2, which is not in Discrete(4, start=3)"),
         ({"observation": {**seen, "word": "abcab"}}, "has 5 characters"),
         ({"observation": {**seen, "word": "x"}}, "the character 'x'"),
         ({"observation": {**seen, "word": 3}}, "observation.word: expected a text, got a number"),

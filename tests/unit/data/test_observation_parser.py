@@ -67,8 +67,8 @@ REFUSED: dict[str, tuple[spaces.Space[Any], Any, str]] = {
         np.finfo(np.float32).max,
         "is 3.4028234663852886e+38 of Box(-inf, inf, (), float32), expected",
     ),
-    "long text": (spaces.Text(3), "abcd", "is a text of 4 characters, its space allows 3"),
-    "other character": (spaces.Text(3, charset="ab"), "az", "is a text with the character 'z'"),
+    "long text": (spaces.Text(3), "abcd", "has 4 characters, its space allows 3"),
+    "other character": (spaces.Text(3, charset="ab"), "az", "has the character 'z'"),
     "number as text": (spaces.Text(3), 12, "is 12, expected a text"),
     "bytes as text": (spaces.Text(3), b"ab", "is b'ab', expected a text"),
 }

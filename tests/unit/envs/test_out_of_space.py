@@ -78,7 +78,7 @@ def test_the_end_of_a_success_is_not_in_the_space(kind: str) -> None:
         (spaces.Discrete(3, start=1), 0, "is 0, which is not in Discrete(3, start=1)"),
         (spaces.MultiDiscrete([3, 3]), np.array([3, 0]), "is 3 at [0], which is not in MultiDiscrete([3 3])"),
         (spaces.MultiBinary(2), np.array([0, 2]), "is 2 at [1], which is not in MultiBinary(2)"),
-        (spaces.Text(2), "won", "is a text of 3 characters, its space allows 2"),
+        (spaces.Text(2), "won", "has 3 characters, its space allows 2"),
         (spaces.Box(0, 1, (2,)), np.zeros(3), "has shape (3,), expected (2,) by its space"),
         (spaces.Box(0, 1, (2,)), None, "is None, which is not in Box(0.0, 1.0, (2,), float32)"),
         (spaces.Box(0, 255, (2,), np.uint8), np.full(2, -1), "is -1 at [0], which is not in Box(0, 255, (2,), uint8)"),
