@@ -36,8 +36,8 @@ class EvalConfig:
     """Number of trials of an evaluation during training."""
     final_trials: int = 256
     """Number of trials of the evaluation after training, and of that of random actions before it."""
-    num_envs: int = 0
-    """Number of environments of an evaluation; 0: 64, or a single one if the run has a single one."""
+    num_envs: int | None = None
+    """Number of environments of an evaluation; None: 64, or a single one if the run has a single one."""
     close_training_envs: bool | None = None
     """Close the training environments during evaluations and make them again after: for simulators of which only one,
     or few, can exist at a time. None: if training and evaluations have a single environment each. An evaluation then
@@ -54,7 +54,7 @@ class EvalConfig:
     def __post_init__(self) -> None:
         check_range(self, "interval_env_steps", ge=0)
         check_range(self, "trials", "final_trials", ge=1, le=MAX_TRIALS)
-        check_range(self, "num_envs", ge=0)
+        check_range(self, "num_envs", ge=1)
         check_range(self, "stop_return")
 
 
@@ -225,7 +225,7 @@ class RunConfig:
 
     @property
     def resolved_eval_num_envs(self) -> int:
-        """`eval.num_envs` with 0 resolved."""
+        """`eval.num_envs` with None resolved."""
         return self.eval.num_envs or (1 if self.num_envs == 1 else 64)
 
     @property

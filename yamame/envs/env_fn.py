@@ -22,7 +22,7 @@ from yamame.envs.vector.serial import call_env_fn
 from yamame.envs.wrapper_chain import wrapper_chain
 from yamame.envs.wrappers.instruction import make_trials
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
-from yamame.errors import ConfigFieldError, UserError, check_range
+from yamame.errors import ConfigFieldError, UserError, check_range, describe_error
 
 EnvFn = Callable[[], Any]
 """Makes a new `gymnasium.Env`, `gymnasium.vector.VectorEnv` or `pettingzoo.ParallelEnv` at each call."""
@@ -118,8 +118,16 @@ class EnvFnConfig(SingleEnvConfig):
             raise UserError("agents that share an environment cannot repeat a task: use attempts=1")
         if self.obs_keys or self.drop_obs_keys:
             raise UserError("obs_keys and drop_obs_keys are for Gymnasium: select with a wrapper of PettingZoo")
-        others = [call_env_fn(self.env_fn) for _ in range(num_envs // num_agents - 1)]
-        return AgentVectorEnv([first, *others], seed, action_mask_key=self.action_mask_key)
+        envs = [first]
+        try:
+            envs += [call_env_fn(self.env_fn) for _ in range(num_envs // num_agents - 1)]
+        except Exception as error:
+            first.close()
+            raise UserError(
+                f"env_fn failed to make another copy beside the first ({describe_error(error)}): fix it, or pass "
+                f"env={{'vector_size': {num_agents}}} and num_envs={num_agents} if only one can exist"
+            ) from error
+        return AgentVectorEnv(envs, seed, action_mask_key=self.action_mask_key)
 
 
 def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -> EnvFnConfig | GymnasiumConfig:

@@ -164,13 +164,16 @@ def test_test_tasks_on_the_same_port(tmp_path):
     assert run.result["train_tasks"]["trials"] == 2
 
 
-def test_few_licenses(tmp_path):
+def test_few_licenses(tmp_path, monkeypatch):
     settings = {
         **SMALL,
         "eval": {**SMALL["eval"], "num_envs": 2, "interval_env_steps": 40, "close_training_envs": True},
     }
     run = yamame.train(Pair, num_envs=2, run_dir=tmp_path / "run", **settings)
     assert run.result["env_steps"] == 120
+    monkeypatch.setattr("yamame.envs.vector.faults.RETRY_DELAYS_SECONDS", (0.0,))
+    with pytest.raises(yamame.UserError, match=r"or pass eval.close_training_envs=True if it cannot"):
+        yamame.train(Pair, num_envs=2, run_dir=tmp_path / "none", **SMALL)
     settings["eval"]["interval_env_steps"] = 39
     with pytest.raises(yamame.UserError, match=r"eval.interval_env_steps is 39, .* pass at least 40, or 0"):
         yamame.train(Pair, num_envs=2, run_dir=tmp_path / "other", **settings)
@@ -233,3 +236,28 @@ def test_a_run_that_continues_from_a_checkpoint_is_equal_to_the_bit(env_fn, wait
     resumed = yamame.resume(tmp_path / "copy", env_fn=env_fn)
     assert "restored" not in capsys.readouterr().err
     assert_equal(run, resumed)
+
+
+def test_a_parallel_environment_that_exists_once_names_its_size(tmp_path):
+    pettingzoo = pytest.importorskip("pettingzoo")
+
+    class Two(pettingzoo.ParallelEnv):
+        possible_agents, num_open = ["left", "right"], 0
+
+        def __init__(self):
+            if Two.num_open:
+                raise OSError("port 41451 is already in use")
+            Two.num_open += 1
+
+        def close(self):
+            Two.num_open -= 1
+
+        def observation_space(self, agent):
+            return Simulator.observation_space
+
+        def action_space(self, agent):
+            return Simulator.action_space
+
+    with pytest.raises(yamame.UserError, match=r"env={'vector_size': 2} and num_envs=2 if only one can exist"):
+        yamame.train(Two, run_dir=tmp_path / "run", **SMALL)
+    assert not Two.num_open
