@@ -216,10 +216,11 @@ def test_the_list_has_every_experiment(capsys: pytest.CaptureFixture[str]) -> No
 def test_pictures_have_the_paper_beside_and_no_runs_are_no_bars(tmp_path: Path) -> None:
     arms = plan(EXAMPLE, tmp_path, preset="small", seeds=[0])
     scores = collect_panels(EXAMPLE, arms, tmp_path)
-    (axes,) = plot_curves(scores).axes
+    colors = list(dict.fromkeys(arm.label for arm in EXAMPLE.arms))
+    (axes,) = plot_curves(scores, colors).axes
     labels = axes.get_legend_handles_labels()[1]
     assert labels == ["AMAGO, paper", "GRU, paper", "oracle"]
-    (axes,) = plot_bars(EXAMPLE, scores).axes
+    (axes,) = plot_bars(EXAMPLE, scores, colors).axes
     assert axes.get_legend_handles_labels()[1] == ["paper", "oracle", "AMAGO", "GRU", "same"]
     table = to_markdown(EXAMPLE, scores)
     assert "Corridor, AMAGO: no finished runs." in table
