@@ -160,8 +160,8 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
         bounds = {"low": _bound_to_json(space.low), "high": _bound_to_json(space.high)}
         return {"kind": "Box", "shape": list(space.shape), "dtype": np.dtype(space.dtype).name, **bounds}
     if isinstance(space, spaces.Discrete):
-        dtype = {} if space.dtype == np.int64 else {"dtype": np.dtype(space.dtype).name}
-        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start), **dtype}
+        other = {} if space.dtype == np.int64 else {"dtype": np.dtype(space.dtype).name}
+        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start), **other}
     if isinstance(space, spaces.MultiDiscrete):
         dtype = np.dtype(space.dtype).name
         return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist(), "dtype": dtype}
