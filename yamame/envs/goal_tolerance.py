@@ -68,7 +68,7 @@ def find_goal_tolerance(env_fn: Callable[[], Any]) -> float | None:
 
 def _tolerance_of(env: Any) -> float | None:
     try:
-        if not isinstance(env, gymnasium.Env) or not env.has_wrapper_attr("compute_reward"):
+        if not _has_compute_reward(env):
             return TOLERANCE
         compute_reward = env.get_wrapper_attr("compute_reward")
         assert isinstance(env.observation_space, spaces.Dict)
@@ -90,8 +90,14 @@ def rewards_one_goal(envs: EpisodeVectorEnv, env_fn: Callable[[], Any]) -> bool:
     achieved, desired = space[ACHIEVED_KEY], space[DESIRED_KEY]
     if not isinstance(desired, spaces.Box) or len(desired.shape) != 2 or achieved.shape != desired.shape:
         return False
+    if isinstance(envs, SerialVectorEnv) and envs.num_envs == 1:  # only one may be able to exist
+        return _has_compute_reward(envs.first_env)
     with closing(call_env_fn(env_fn)) as env:
-        return isinstance(env, gymnasium.Env) and env.has_wrapper_attr("compute_reward")
+        return _has_compute_reward(env)
+
+
+def _has_compute_reward(env: Any) -> bool:
+    return isinstance(env, gymnasium.Env) and env.has_wrapper_attr("compute_reward")
 
 
 class _Goal:
