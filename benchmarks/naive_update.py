@@ -233,20 +233,23 @@ class _Normalizer(nn.Module):
     def __init__(self, agent: Agent) -> None:
         super().__init__()
         ours = agent.timestep_encoder.normalizer
-        self.beta, self.count = ours.beta, ours.count.clone()
-        self.mean, self.square = ours.mean.clone(), ours.square.clone()
+        self.beta, self.count = ours.beta, int(ours.count)
+        self.mean, self.variance = ours.mean.clone(), ours.variance.clone()
 
     @torch.no_grad()
     def observe(self, x: Tensor, real: Tensor) -> None:
         self.count += 1
+        x = x.to(self.mean.dtype)
         beta = self.beta / (1.0 - (1.0 - self.beta) ** self.count)
-        self.mean = (1.0 - beta) * self.mean + beta * _masked_mean(x, real)
-        self.square = (1.0 - beta) * self.square + beta * _masked_mean(x.square(), real)
+        mean = (1.0 - beta) * self.mean + beta * _masked_mean(x, real)
+        square = (1.0 - beta) * (self.variance + self.mean.square()) + beta * _masked_mean(x.square(), real)
+        self.mean, self.variance = mean, square - mean.square()
 
     def forward(self, x: Tensor) -> Tensor:
-        deviation = (self.square - self.mean.square() + 1e-5).clamp(min=1e-6).sqrt().clamp(max=1e6)
-        scale = torch.where(deviation > 0.01, deviation, 1.0)
-        return ((x - self.mean) / scale).clamp(-1e4, 1e4)
+        normalized = (x - self.mean) / self.variance.sqrt()
+        normalized = torch.where(self.variance > 1e-12, normalized, 0.0)
+        far = 10.0 * normalized.sign() * (1.0 + (normalized.abs() / 10.0).log())
+        return torch.where(normalized.abs() > 10.0, far, normalized).to(torch.float32)
 
 
 class _PopArt:

@@ -35,7 +35,7 @@ def completed(line: str, folder: Path, **variables: str) -> list[str]:
 def test_commands_options_and_names_need_no_pytorch(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit('PyTorch was imported')")
     without_torch = {"PYTHONPATH": str(tmp_path)}
-    assert completed("yamame tr", tmp_path, **without_torch) == ["train"]
+    assert completed("yamame tr", tmp_path, **without_torch) == ["train", "trust"]
     assert completed("yamame train pa", tmp_path, **without_torch) == ["package-delivery", "passive-tmaze"]
     assert completed("yamame reproduce fig2", tmp_path, **without_torch) == [
         f"fig2{n}" for n in (0, 2, 4, 5, 6, 7, 8, 9)

@@ -24,7 +24,7 @@ from yamame.data.actions import (
 from yamame.data.goals import Goals
 from yamame.data.observations import OutOfSpaceError, flatten_observation
 from yamame.data.schema import TaskSpec
-from yamame.data.spaces import DEFAULT_KEY, flatten_space, walk_space
+from yamame.data.spaces import DEFAULT_KEY, flatten_space, stored_dtype, walk_space
 from yamame.data.trajectory import Observation, Trajectory
 from yamame.errors import UserError
 
@@ -339,7 +339,11 @@ def _trajectory(episode: Any, dataset: Any, task: TaskSpec) -> Trajectory:
     infos = episode.infos or {}
     metadata = from_infos(infos)
     length = len(episode.rewards)
-    observation = flatten_observation(dataset.observation_space, episode.observations)
+    leaves = flatten_space(task.observation_space)
+    observation = {  # floats of another size than the task's
+        name: leaf.astype(stored_dtype(leaves[name]), copy=False) if name in leaves and leaf.dtype.kind == "f" else leaf
+        for name, leaf in flatten_observation(dataset.observation_space, episode.observations).items()
+    }
     mask = observation.pop(task.action_mask_key, None) if task.action_mask_key else None
     mask = infos.get("action_mask") if mask is None else mask
     if mask is not None:

@@ -94,7 +94,7 @@ def plot_band(
     mean: Float64[np.ndarray, "points"],
     ci95: Float64[np.ndarray, "2 points"] | None,
     *,
-    seeds: Sequence[tuple[Float64[np.ndarray, "seed_points"], Float64[np.ndarray, "seed_points"]]] = (),
+    seeds: Sequence[tuple[Float64[np.ndarray, "_"], Float64[np.ndarray, "_"]]] = (),
     label: str,
     number: int = 0,
     ended: bool = False,

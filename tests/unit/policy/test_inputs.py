@@ -131,8 +131,8 @@ REFUSED: list[tuple[Any, str]] = [
     (changed("counts", [0.5, 0]), "observation 'counts' is 0.5 at [0], which is not in Box(-5, 5"),
     (changed("word", 3), "expected observation 'word' to be a text, got 3 (int)"),
     (changed("word", ["a"]), "expected observation 'word' to have shape (), got (1,)"),
-    (changed("word", "abcab"), "observation 'word' is a text of 5 characters, its space allows 4"),
-    (changed("word", "x"), "observation 'word' is a text with the character 'x'"),
+    (changed("word", "abcab"), "observation 'word' has 5 characters, its space allows 4"),
+    (changed("word", "x"), "observation 'word' has the character 'x'"),
 ]
 
 

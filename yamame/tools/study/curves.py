@@ -41,7 +41,7 @@ class MeanCurve:
     """Both ends of 95 % intervals; None for fewer than `MIN_BAND_SEEDS` seeds."""
     solved: bool
     """Whether the curve ends because all seeds had solved the task."""
-    seeds: Sequence[tuple[Float64[np.ndarray, "seed_points"], Float64[np.ndarray, "seed_points"]]] = ()
+    seeds: Sequence[tuple[Float64[np.ndarray, "_"], Float64[np.ndarray, "_"]]] = ()
     """Positions and values of each of several seeds where there is no interval."""
 
 
