@@ -366,8 +366,10 @@ class SerialVectorEnv(RenderableVectorEnv):
         return self._masks.add_to(observation, self._masks.from_infos(self._infos), self._step, self._ended)
 
     def _success(self, infos: Sequence[Mapping[str, Any]]) -> Bool[np.ndarray, "E"] | None:
-        values = [info.get("success", info.get("is_success")) for info in infos]  # inline: in every step
-        reports_success = any(value is not None for value in values)
+        # inline: in every step
+        reports_success = any(
+            info.get("success") is not None or info.get("is_success") is not None for info in infos
+        )
         if not (reports_success or self._reports_success):
             return None
         values = [success_entry(info) for info in infos]

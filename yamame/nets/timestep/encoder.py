@@ -21,7 +21,7 @@ from yamame.nets.action_embedding import EMBEDDING_SIZE, ActionEmbedding
 from yamame.nets.blocks import MLP, Activation, InputNormalizer, concat_one_hot
 from yamame.nets.ops import uncompiled
 from yamame.nets.timestep.base import LeafEncoderConfig
-from yamame.nets.timestep.image import ImageEncoderConfig
+from yamame.nets.timestep.image import ImageEncoder, ImageEncoderConfig
 from yamame.nets.timestep.instruction import (
     InstructionCoordinateEncoder,
     InstructionCoordinatesConfig,
@@ -245,10 +245,10 @@ class TimestepEncoder(nn.Module):
         token_mask_N: Bool[Tensor, "N"],
         ranks: DistributedContext = SINGLE_PROCESS,
     ) -> None:
-        """Update the running moments of numbers, and of sub-goals without bounds, from a batch."""
+        """Update the running moments of numbers, of sub-goals without bounds and of pixels from a batch."""
         self.normalizer.update(features_NF, token_mask_N, ranks)
         for name, encoder in zip(self.encoded, self.leaf_encoders, strict=True):
-            if isinstance(encoder, InstructionCoordinateEncoder):
+            if isinstance(encoder, InstructionCoordinateEncoder | ImageEncoder):
                 encoder.update(observation[name], token_mask_N, ranks)
 
     def forward(
