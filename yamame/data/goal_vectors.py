@@ -211,9 +211,7 @@ def _check_sizes(achieved: int, desired: int) -> None:
         )
 
 
-def _to_float32(
-    key: str, goals: Shaped[np.ndarray, "E *goal"], tolerance: float
-) -> Float32[np.ndarray, "E *goal"]:
+def _to_float32(key: str, goals: Shaped[np.ndarray, "E *goal"], tolerance: float) -> Float32[np.ndarray, "E *goal"]:
     """Convert goals. Raises `UserError` if that changes one by more than half the tolerance."""
     rounded = goals.astype(np.float32, copy=False)
     if goals.dtype == np.float64 and tolerance:
@@ -221,8 +219,8 @@ def _to_float32(
         if goals.size and changes.max() > tolerance / 2:
             index = tuple(int(each) for each in np.argwhere(changes == changes.max())[0])
             raise UserError(
-                f"environment {index[0]} has the number {float(goals[index]):.12g} in {key!r}, which float32 rounds by "
-                f"{changes.max():.2g}, more than half the tolerance of {tolerance:.2g}: count goals from a nearer origin"
+                f"environment {index[0]} has the number {float(goals[index]):.12g} in {key!r}, which float32 rounds "
+                f"by {changes.max():.2g}, more than half the tolerance of {tolerance:.2g}: count from a nearer number"
             )
     return rounded
 

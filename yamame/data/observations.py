@@ -50,8 +50,9 @@ class ObservationParser:
     """Checks observations of a space and converts them to leaves.
 
     Refused are missing leaves, shapes and types that are not those of the space, categories, bits and texts that it
-    does not hold, numbers of `MAX_ABS_OBSERVATION` and more, and the smallest and largest int32 and int64. NaN and infinity pass: they are faults of an
-    environment, see `validate_finite`. Numbers beyond the bounds of a Box pass, too: observations are normalized.
+    does not hold, numbers of `MAX_ABS_OBSERVATION` and more, and the smallest and largest int32 and int64. NaN and
+    infinity pass: they are faults of an environment, see `validate_finite`. Numbers beyond the bounds of a Box pass,
+    too: observations are normalized.
 
     Categories become zero-based int64, texts become tokens, Boxes of uint8 or bool stay, all else becomes floats.
 
@@ -203,8 +204,8 @@ class _NumberParser:
             raise OutOfSpaceError(f"{found} of {space}, expected numbers below {limit}, for whatever it stands", row)
         if self._excludes_ends and checked[index] in (self._range[0] - 1, self._range[1] + 1):
             raise OutOfSpaceError(
-                f"{found} of {space}, an end of the range of {self._leaf.dtype}, expected smaller numbers, for whatever "
-                "it stands",
+                f"{found} of {space}, an end of the range of {self._leaf.dtype}, expected smaller numbers, for "
+                "whatever it stands",
                 row,
             )
         raise OutOfSpaceError(f"{found}, which is not in {space}", row)

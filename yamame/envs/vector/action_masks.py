@@ -78,12 +78,12 @@ class ActionMaskExtractor:
     """Adds the action masks of E environments to their observations, as the leaf `ACTION_MASK_KEY`: bool `[E, A]`.
 
     A mask is the observation leaf `key` or, if there is no such leaf, the entry `key` of every info: an array or nested
-    sequences with one entry for each choice of each component: 1 or True where it is allowed, 0 or False elsewhere. In an info, the mask of a
-    Dict action can also be a dict with the same keys; other masks have the entries of its parts in the order that the
-    Dict declares. The result has them in the order of `walk_space`. For the default `key`, infos without it get what
-    the method `MASK_METHOD` of the environment or of one of its wrappers returns. The first reset decides whether infos
-    have masks. An environment whose episode has ended may allow no action or return no mask: then all actions are
-    allowed, since none is taken.
+    sequences with one entry for each choice of each component: 1 or True where it is allowed, 0 or False elsewhere. In
+    an info, the mask of a Dict action can also be a dict with the same keys; other masks have the entries of its parts
+    in the order that the Dict declares. The result has them in the order of `walk_space`. For the default `key`, infos
+    without it get what the method `MASK_METHOD` of the environment or of one of its wrappers returns. The first reset
+    decides whether infos have masks. An environment whose episode has ended may allow no action or return no mask: then
+    all actions are allowed, since none is taken.
 
     Args:
         key: Name of the mask; "": no masks.

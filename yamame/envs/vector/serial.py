@@ -367,9 +367,7 @@ class SerialVectorEnv(RenderableVectorEnv):
 
     def _success(self, infos: Sequence[Mapping[str, Any]]) -> Bool[np.ndarray, "E"] | None:
         # inline: in every step
-        reports_success = any(
-            info.get("success") is not None or info.get("is_success") is not None for info in infos
-        )
+        reports_success = any(info.get("success") is not None or info.get("is_success") is not None for info in infos)
         if not (reports_success or self._reports_success):
             return None
         values = [success_entry(info) for info in infos]

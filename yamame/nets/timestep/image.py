@@ -130,7 +130,6 @@ class ImageEncoder(nn.Module):
             x = stage(x)
         return self.norm(self.output(x.flatten(1)))
 
-
     @torch.no_grad()
     def update(
         self,
