@@ -259,10 +259,11 @@ def test_success_comes_before_is_success(info, success):
         def step(self, action):
             return np.zeros(1, np.float32), 0.0, True, False, info
 
-    envs = make_episode_vector_env(Signals(), 0, action_mask_key="")
-    envs.reset(np.ones(1, np.bool_), np.ones(1, np.bool_))
-    found = envs.step(np.zeros(1, np.int64)).success
-    assert (None if found is None else bool(found[0])) == success
+    for env in (Signals(), SyncVectorEnv([Signals])):
+        envs = make_episode_vector_env(env, 0, action_mask_key="")
+        envs.reset(np.ones(1, np.bool_), np.ones(1, np.bool_))
+        found = envs.step(np.zeros(1, np.int64)).success
+        assert (None if found is None else bool(found[0])) == success
 
 
 class Walk(gymnasium.Env):
