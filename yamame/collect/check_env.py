@@ -1,5 +1,6 @@
 """`check_env`: what is wrong or unusual about an environment, before training on it."""
 
+import re
 import time
 from contextlib import closing
 from typing import Any
@@ -25,10 +26,8 @@ LARGE_BOUND = 1e6
 """Bounds of actions that were probably not meant as such."""
 MIN_SECONDS = 3.0
 """Trials that take less time give no speed: starting takes a part of it."""
-_UNUSED_MASKS = (
-    *("legal_actions", "valid_actions", "available_actions", "avail_actions", "legal_moves"),
-    *("get_legal_actions", "get_valid_actions", "get_available_actions", "get_avail_actions", "get_action_mask"),
-    *("action_mask", "action_masks", "valid_action_mask", "legal_action_mask", "legal_actions_mask"),
+_UNUSED_MASK = re.compile(
+    r"(get_)?(\w*(legal|valid|avail|available|possible|allowed|feasible)\w*_(actions|moves)|(\w*_)?masks?)"
 )
 """Names that environments give to their masks, which are not used."""
 
@@ -40,10 +39,11 @@ def check_env(
 
     It finds trials that the seed does not determine, such as those with random numbers of `np.random`; episodes that
     repeat, seeds that change nothing, and copies that share state; tasks, observations and rewards that never vary;
-    horizons that no trial reaches or that all exceed; masks under a name that is not used; slow environments. It does
-    not find what random actions do not reach within these trials (the first 32 steps, for repeated episodes and shared
-    state), an environment that is the same for every seed although it should vary, a hidden task that repeats behind
-    observations that vary, rewards that are wrong, and what happens in other processes only.
+    horizons that no trial reaches or that all exceed; goals that are reached at once; masks under a name that is not
+    used; slow environments. It does not find what random actions do not reach within these trials (the first 32 steps,
+    for repeated episodes and shared state), an environment that is the same for every seed although it should vary, a
+    hidden task that repeats behind observations that vary, rewards that are wrong, and what happens in other processes
+    only.
 
     Args:
         env: Function that makes the environment, or its Gymnasium id.
@@ -65,6 +65,7 @@ def check_env(
     num_steps = sum(map(len, played))
     steps_per_second = num_steps / seconds
     truncated_at = _time_limit(played) if attempts == 1 else None
+    tolerance = played[0].goals.tolerance if played[0].goals else 0.0
     ends_early = any(len(trial) < config.max_trial_steps or trial.terminated.any() for trial in played)
     findings = {
         "the same seed and actions give different trials: sample from self.np_random, or runs cannot be repeated": (
@@ -80,6 +81,10 @@ def check_env(
         f"no trial of random actions ended before the horizon of {config.max_trial_steps} steps": not ends_early,
         f"every trial is truncated after {truncated_at} steps: pass horizon={truncated_at}, which sets the discount": (
             truncated_at is not None and truncated_at < config.max_trial_steps
+        ),
+        "every trial of random actions reaches its goal in the first step, within the tolerance of "
+        f"{tolerance:g} in each number: set env.goal_tolerance": (
+            tolerance > 0 and all(len(trial) == 1 and trial.reward.all() for trial in played)
         ),
         f"{steps_per_second:,.0f} steps per second: training mostly waits for the environment": (
             steps_per_second < 100 and seconds > MIN_SECONDS
@@ -148,6 +153,6 @@ def _unused_masks(env: EnvFn | str, played: list[Trajectory]) -> list[str]:
     return [
         f"{name} of the environment is not used: return the mask in info['action_mask'] at every reset and step, or "
         "from a method action_masks(), or name an entry of info or of the observation by env.action_mask_key"
-        for name in _UNUSED_MASKS
-        if name in names
+        for name in sorted(map(str, names))
+        if _UNUSED_MASK.fullmatch(name)
     ][:1]

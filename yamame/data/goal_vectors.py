@@ -10,7 +10,7 @@ from jaxtyping import Float32, Float64, Shaped
 from typing_extensions import override
 
 from yamame.data.actions import is_unbounded
-from yamame.data.goals import ACHIEVED_KEY, COMPLETED, DESIRED_KEY, INSTRUCTION_KEY, NO_GOAL
+from yamame.data.goals import ACHIEVED_KEY, COMPLETED, DESIRED_KEY, INSTRUCTION_KEY, NO_GOAL, TOLERANCE
 from yamame.data.spaces import Leaf, describe_space, flatten_space, leaf_name, stored_shape, vocabulary_size, walk_space
 from yamame.errors import UserError
 
@@ -33,16 +33,20 @@ class GoalReader(ABC):
     def read(self, key: str, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> Float32[np.ndarray, "E m goal"]:
         """Return the goals of `ACHIEVED_KEY` or `DESIRED_KEY`.
 
-        Raises `UserError` for a token that is not in its space, and for an integer that float32 cannot represent.
+        Raises `UserError` for a token that is not in its space, for an integer that float32 cannot represent, and for a
+        number that float32 rounds by more than half the tolerance.
         """
 
 
-def make_goal_reader(space: spaces.Space[Any], *, is_one_goal: bool = False) -> GoalReader:
+def make_goal_reader(
+    space: spaces.Space[Any], *, is_one_goal: bool = False, tolerance: float = TOLERANCE
+) -> GoalReader:
     """Return the reader for goals of an observation space.
 
     Args:
         space: Observation space.
         is_one_goal: A Box of two dimensions is one goal, instead of one a row.
+        tolerance: Maximum difference, in each number of a goal, at which it counts as reached.
 
     Raises:
         UserError: If it has no goals, or goals of different sizes or kinds that are not supported.
@@ -55,15 +59,18 @@ def make_goal_reader(space: spaces.Space[Any], *, is_one_goal: bool = False) -> 
         raise UserError(f"the observation has a leaf {INSTRUCTION_KEY!r} of its own: rename it")
     achieved, desired = space.spaces[ACHIEVED_KEY], space.spaces[DESIRED_KEY]
     if not (isinstance(achieved, spaces.Box) and isinstance(desired, spaces.Box)):
-        return _SingleGoal(space)
+        return _SingleGoal(space, tolerance)
     has_rows = 2 in (len(achieved.shape), len(desired.shape))
-    return _GoalRows(achieved, desired) if has_rows and not is_one_goal else _SingleGoal(space)
+    if has_rows and not is_one_goal:
+        return _GoalRows(achieved, desired, tolerance)
+    return _SingleGoal(space, tolerance)
 
 
 class _GoalRows(GoalReader):
     """Boxes of goals, one a row, with rows of `NO_GOAL` that are unused."""
 
-    def __init__(self, achieved: spaces.Box, desired: spaces.Box) -> None:
+    def __init__(self, achieved: spaces.Box, desired: spaces.Box, tolerance: float) -> None:
+        self._tolerance = tolerance
         for key, box in ((ACHIEVED_KEY, achieved), (DESIRED_KEY, desired)):
             if len(box.shape) not in (1, 2):
                 raise UserError(f"{key!r} is {describe_space(box)}: make it a Box of shape (goals, numbers of a goal)")
@@ -89,7 +96,7 @@ class _GoalRows(GoalReader):
     @override
     def read(self, key: str, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> Float32[np.ndarray, "E m goal"]:
         leaf = observation[key]
-        goals = (leaf[:, None] if leaf.ndim == 2 else leaf).astype(np.float32, copy=False)
+        goals = _to_float32(key, leaf[:, None] if leaf.ndim == 2 else leaf, self._tolerance)
         if self._are_tokens:
             _check_goals(key, goals, (goals >= NO_GOAL) & (goals <= self.instruction_space.high.max(axis=0)))
         return goals
@@ -102,7 +109,8 @@ class _SingleGoal(GoalReader):
     `NO_GOAL` becomes the next larger float: so the numbers that mark rows of an instruction are no goals.
     """
 
-    def __init__(self, space: spaces.Dict) -> None:
+    def __init__(self, space: spaces.Dict, tolerance: float) -> None:
+        self._tolerance = tolerance
         self._leaves = {key: _leaves_of(key, space.spaces[key]) for key in (ACHIEVED_KEY, DESIRED_KEY)}
         bounds = {key: _bounds(leaves) for key, leaves in self._leaves.items()}
         (lowest_G, highest_G), (low_G, high_G) = bounds[ACHIEVED_KEY], bounds[DESIRED_KEY]
@@ -138,7 +146,7 @@ class _SingleGoal(GoalReader):
             _check_goals(key, numbers_EG, (numbers_EG >= 0) & (numbers_EG <= self._high_G), self._start_G)
         elif self._are_integers:
             _check_goals(key, numbers_EG, np.abs(numbers_EG) <= MAX_EXACT)
-        goals_EG = numbers_EG.astype(np.float32)
+        goals_EG = _to_float32(key, numbers_EG, self._tolerance)
         if not self._are_tokens:
             goals_EG[(goals_EG == NO_GOAL).all(axis=1)] = _ALMOST_NO_GOAL
         return goals_EG[:, None]
@@ -201,6 +209,20 @@ def _check_sizes(achieved: int, desired: int) -> None:
         raise UserError(
             f"goals have {achieved} numbers in {ACHIEVED_KEY!r} and {desired} in {DESIRED_KEY!r}: make them equal"
         )
+
+
+def _to_float32(key: str, goals: Shaped[np.ndarray, "E *goal"], tolerance: float) -> Float32[np.ndarray, "E *goal"]:
+    """Convert goals. Raises `UserError` if that changes one by more than half the tolerance."""
+    rounded = goals.astype(np.float32, copy=False)
+    if goals.dtype == np.float64 and tolerance:
+        changes = np.abs(rounded - goals)
+        if goals.size and changes.max() > tolerance / 2:
+            index = tuple(int(each) for each in np.argwhere(changes == changes.max())[0])
+            raise UserError(
+                f"environment {index[0]} has the number {float(goals[index]):.12g} in {key!r}, which float32 rounds "
+                f"by {changes.max():.2g}, more than half the tolerance of {tolerance:.2g}: count from a nearer number"
+            )
+    return rounded
 
 
 def _check_goals(

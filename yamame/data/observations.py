@@ -50,8 +50,9 @@ class ObservationParser:
     """Checks observations of a space and converts them to leaves.
 
     Refused are missing leaves, shapes and types that are not those of the space, categories, bits and texts that it
-    does not hold, and numbers of `MAX_ABS_OBSERVATION` and more. NaN and infinity pass: they are faults of an
-    environment, see `validate_finite`. Numbers beyond the bounds of a Box pass, too: observations are normalized.
+    does not hold, numbers of `MAX_ABS_OBSERVATION` and more, and the smallest and largest int32 and int64. NaN and
+    infinity pass: they are faults of an environment, see `validate_finite`. Numbers beyond the bounds of a Box pass,
+    too: observations are normalized.
 
     Categories become zero-based int64, texts become tokens, Boxes of uint8 or bool stay, all else becomes floats.
 
@@ -130,6 +131,8 @@ class _NumberParser:
         """Smallest category, which becomes 0; None: no categories."""
         self._range: tuple[Any, Any] | None = None
         """Smallest and largest integer, one or an array; None: not integers."""
+        self._excludes_ends = False
+        """Whether the ends of the range of a signed type of 32 or more bits are refused, as large floats are."""
         if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
             self._start = integer_bounds(leaf)[0]
             self._range = integer_bounds(leaf)
@@ -140,6 +143,9 @@ class _NumberParser:
         elif np.issubdtype(leaf.dtype, np.integer):
             limits = np.iinfo(np.dtype(leaf.dtype).name)
             self._range = int(limits.min), int(limits.max)
+            self._excludes_ends = bool(limits.min < 0 and limits.bits >= 32)
+            if self._excludes_ends:
+                self._range = int(limits.min) + 1, int(limits.max) - 1
 
     def stack(self, values: Sequence[Any]) -> Shaped[np.ndarray, "E ..."]:
         try:
@@ -196,11 +202,17 @@ class _NumberParser:
         if self._range is None:
             limit = f"{MAX_ABS_OBSERVATION:g}"
             raise OutOfSpaceError(f"{found} of {space}, expected numbers below {limit}, for whatever it stands", row)
+        if self._excludes_ends and checked[index] in (self._range[0] - 1, self._range[1] + 1):
+            raise OutOfSpaceError(
+                f"{found} of {space}, an end of the range of {self._leaf.dtype}, expected smaller numbers, for "
+                "whatever it stands",
+                row,
+            )
         raise OutOfSpaceError(f"{found}, which is not in {space}", row)
 
     def _is_valid(self, array: Shaped[np.ndarray, "E ..."]) -> bool:
         """Return whether no number is wrong, NaN or infinite."""
-        if not array.size or (array.dtype == self._leaf.dtype and self._is_box_of_integers()):
+        if not array.size or (array.dtype == self._leaf.dtype and self._holds_all_integers()):
             return True
         if self._range is None:
             return float(np.abs(array).max()) < MAX_ABS_OBSERVATION
@@ -219,8 +231,11 @@ class _NumberParser:
         is_whole = array == np.floor(array) if array.dtype.kind == "f" else True
         return ~((array >= low) & (array <= high) & is_whole)
 
-    def _is_box_of_integers(self) -> bool:
-        return self._start is None and isinstance(self._leaf, spaces.Box) and self._range is not None
+    def _holds_all_integers(self) -> bool:
+        """Return whether the leaf is a Box of integers in which all numbers of its type are valid."""
+        if not isinstance(self._leaf, spaces.Box) or self._range is None:
+            return False
+        return not self._excludes_ends
 
     def _convert(self, array: Shaped[np.ndarray, "..."], *, copy: bool) -> np.ndarray:
         if self._start is not None:

@@ -17,6 +17,7 @@ from yamame.envs.config import SingleEnvConfig
 from yamame.envs.goal_tolerance import resolve_goal_tolerance, rewards_one_goal
 from yamame.envs.gymnasium import GymnasiumConfig, make_env
 from yamame.envs.pettingzoo import AgentVectorEnv, default_vector_size, is_parallel_env
+from yamame.envs.vector.faults import close_envs
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
 from yamame.envs.vector.serial import call_env_fn
 from yamame.envs.wrapper_chain import wrapper_chain
@@ -156,7 +157,7 @@ def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -
         time_limit = find_time_limit(made)
     else:
         raise UserError(f"expected the function to return a gymnasium.Env or VectorEnv, got {type(made).__name__}")
-    made.close()
+    close_envs([made])
     if horizon is None:
         if attempts is None:
             raise UserError("as many attempts as fit into the horizon: pass horizon=, the maximum length of a trial")

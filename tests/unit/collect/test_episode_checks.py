@@ -239,7 +239,9 @@ def test_findings(env, found):
     assert len(findings) == len(found), findings
 
 
-@pytest.mark.parametrize("name", ["legal_actions", "get_avail_actions", "valid_action_mask"])
+@pytest.mark.parametrize(
+    "name", ["legal_actions", "get_avail_agent_actions", "valid_action_mask", "get_mask", "invalid_actions"]
+)
 def test_masks_under_another_name_are_found(name):
     class Other(Point):
         pass
@@ -267,3 +269,26 @@ def test_a_time_limit_that_is_shorter_than_the_horizon_is_found():
     (finding,) = yamame.check_env(Truncates, horizon=32)
     assert finding == "every trial is truncated after 4 steps: pass horizon=4, which sets the discount"
     assert yamame.check_env(Point, horizon=32) == []
+
+
+class AtTheGoal(Point):
+    """Goals in millimeters, written in meters: all are within the tolerance of 0.001."""
+
+    observation_space = spaces.Dict(dict.fromkeys(("achieved_goal", "desired_goal"), spaces.Box(-1.0, 1.0, (1,))))
+
+    def observe(self):
+        return {"achieved_goal": np.full(1, 1e-5 * self.x, np.float32), "desired_goal": np.zeros(1, np.float32)}
+
+
+def test_goals_that_are_reached_at_once_are_found():
+    finding = (
+        "every trial of random actions reaches its goal in the first step, within the tolerance of 0.001 in each "
+        "number: set env.goal_tolerance"
+    )
+    assert finding in yamame.check_env(AtTheGoal, horizon=32)
+
+    class Meters(AtTheGoal):
+        def observe(self):
+            return {**super().observe(), "desired_goal": np.full(1, 0.5, np.float32)}
+
+    assert not any("reaches its goal" in finding for finding in yamame.check_env(Meters, horizon=32))

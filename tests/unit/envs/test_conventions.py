@@ -15,6 +15,7 @@ from yamame.envs.env_fn import EnvFnConfig, env_config, find_time_limit
 from yamame.envs.vector.autotune import measure_step_seconds
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
 from yamame.envs.vector.serial import SerialVectorEnv
+from yamame.errors import UserError
 
 
 class Masked(gymnasium.Env):
@@ -52,6 +53,20 @@ class Masked(gymnasium.Env):
         return np.zeros(1, np.float32), 1.0, over and terminated, over and truncated, {"is_success": success}
 
 
+class ByProperty(Masked):
+    @property
+    def action_masks(self):
+        return np.array(self.legal()[0])
+
+
+class NeedsAgent(Masked):
+    def action_masks(self, agent):
+        raise AssertionError("is not called")
+
+    def legal(self):
+        return [[True] * 3]
+
+
 class ByWrapper(gymnasium.Wrapper):
     """The form of sb3-contrib's `ActionMasker`: the environment itself has a method of another name."""
 
@@ -82,6 +97,7 @@ MASKED = {
     "a wrapper's": lambda: ByWrapper(Masked()),
     "below a hand-made wrapper": lambda: HandMade(TimeLimit(Masked(), 10)),
     "list": lambda: Masked(as_list=True),
+    "a property": ByProperty,
     "components": lambda: Masked(spaces.MultiDiscrete([3, 2])),
     "list of components": lambda: Masked(spaces.MultiDiscrete([3, 2]), as_list=True),
     "truncated": lambda: Masked(ends=(False, True)),
@@ -110,6 +126,34 @@ def play(env_config, num_envs, trials=12):
 def test_action_masks_of_a_method_are_obeyed(name, num_workers):
     played = play(EnvFnConfig(env_fn=MASKED[name], horizon=8, num_workers=num_workers), 4)
     assert all(len(trial) == 4 and ACTION_MASK_KEY in trial.observation for trial in played)
+
+
+def test_a_method_with_arguments_gives_no_masks():
+    assert all(ACTION_MASK_KEY not in trial.observation for trial in play(EnvFnConfig(env_fn=NeedsAgent, horizon=8), 1))
+
+
+@pytest.mark.parametrize(
+    ("mask", "found"),
+    [([0.0, -np.inf, 0.0], "-inf"), ([0, 1, 2], "2"), ([-1, -1, 1], "-1"), (np.array([0.0, -1e9, 0.0]), "-1e")],
+    ids=["logits", "actions", "signs", "large logits"],
+)
+@pytest.mark.parametrize("in_observation", [False, True])
+def test_masks_of_other_numbers_than_0_and_1_are_refused(mask, found, in_observation):
+    class Other(Masked):
+        action_masks = None
+        if in_observation:
+            observation_space = spaces.Dict(action_mask=spaces.Box(-np.inf, np.inf, (3,)))
+
+        def reset(self, **kwargs):
+            observation, _ = super().reset(**kwargs)
+            if not in_observation:
+                return observation, {"action_mask": mask}
+            return {"action_mask": np.maximum(mask, -1e9).astype(np.float32)}, {}
+
+    envs = SerialVectorEnv([Other()], 0)
+    found = found.replace("inf", "1e") if in_observation else found
+    with pytest.raises(UserError, match=f"^an action mask has the entry {found}"):
+        envs.reset(np.ones(1, np.bool_), np.ones(1, np.bool_))
 
 
 def test_masks_in_info_come_before_the_method():
@@ -206,6 +250,7 @@ def test_is_success_counts_as_success(num_workers):
         ({"is_success": 0}, False),
         ({"success": False, "is_success": True}, False),
         ({"success": None, "is_success": None}, None),
+        ({"success": None, "is_success": True}, True),
         ({}, None),
     ],
 )
@@ -214,10 +259,11 @@ def test_success_comes_before_is_success(info, success):
         def step(self, action):
             return np.zeros(1, np.float32), 0.0, True, False, info
 
-    envs = make_episode_vector_env(Signals(), 0, action_mask_key="")
-    envs.reset(np.ones(1, np.bool_), np.ones(1, np.bool_))
-    found = envs.step(np.zeros(1, np.int64)).success
-    assert (None if found is None else bool(found[0])) == success
+    for env in (Signals(), SyncVectorEnv([Signals])):
+        envs = make_episode_vector_env(env, 0, action_mask_key="")
+        envs.reset(np.ones(1, np.bool_), np.ones(1, np.bool_))
+        found = envs.step(np.zeros(1, np.int64)).success
+        assert (None if found is None else bool(found[0])) == success
 
 
 class Walk(gymnasium.Env):

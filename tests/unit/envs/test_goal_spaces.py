@@ -218,6 +218,22 @@ def test_goals_that_cannot_be_told_apart_are_refused(space: Any, goal: Any, mess
         trials.step(np.zeros(1, np.int64))
 
 
+@pytest.mark.parametrize(("start", "tolerance", "is_refused"), [(5e6, 0.1, True), (5e6, 1.0, False), (5.0, 0.1, False)])
+@pytest.mark.parametrize("rows", [(), (1,)], ids=["one goal", "rows of goals"])
+def test_goals_that_float32_rounds_beyond_the_tolerance_are_refused(
+    start: float, tolerance: float, is_refused: bool, rows: tuple[int, ...]
+) -> None:
+    space = spaces.Box(0.0, 1e7, (*rows, 2), np.float64)
+    cells = partial(Cells, space, lambda _: np.full(space.shape, start + 0.2))
+    trials = EnvFnConfig(env_fn=cells, horizon=3, num_workers=0, goal_tolerance=tolerance).build(1, 0)
+    if not is_refused:
+        trials.reset()
+        return
+    message = r"^environment 0 has the number 5000000.2 in 'desired_goal', which float32 rounds by 0.2, more than half"
+    with pytest.raises(UserError, match=message):
+        trials.reset()
+
+
 def test_a_run_relabels_goals_of_bits(tmp_path: Path) -> None:
     run = yamame.train(
         partial(Cells, *KINDS["MultiBinary"]),

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from counting_environment import CountingEnv
 from documents import ROOT
+from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from yamame.envs import register_environments
-from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.env_fn import EnvFnConfig, env_config
 from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.errors import UserError
 from yamame.recipes import load_recipe, recipe_names
@@ -121,6 +122,34 @@ def test_factory_must_make_new_environments():
     one = CountingEnv()
     with pytest.raises(UserError, match="same environment twice"):
         EnvFnConfig(env_fn=lambda: one, horizon=9).build(2, seed=0)
+
+
+@pytest.mark.parametrize("name", ["observation_space", "action_space"])
+@pytest.mark.parametrize(("value", "found"), [(None, "NoneType"), ((3,), "tuple"), (..., "missing")])
+def test_a_missing_space_is_named(name, value, found):
+    class Bare(gymnasium.Env):
+        observation_space = action_space = spaces.Discrete(2)
+
+        def __init__(self):
+            setattr(self, name, value)
+
+    present = {"observation_space", "action_space"} - {name}
+    missing = type("Missing", (gymnasium.Env,), dict.fromkeys(present, spaces.Discrete(2)))
+    env_fn = missing if value is ... else Bare
+    message = f"^the {name} of {env_fn.__name__} is {found}: set it to a space of gymnasium.spaces$"
+    with pytest.raises(UserError, match=message):
+        EnvFnConfig(env_fn=env_fn, horizon=4).build(1, 0)
+
+
+def test_an_environment_that_cannot_be_closed_is_reported(capsys):
+    class Open(gymnasium.Env):
+        observation_space = action_space = spaces.Discrete(2)
+
+        def close(self):
+            raise OSError("the port is gone")
+
+    assert env_config(Open, horizon=4, attempts=1).horizon == 4
+    assert "could not be closed (OSError: the port is gone)" in capsys.readouterr().err
 
 
 def test_factory_of_something_else_is_refused():

@@ -168,3 +168,37 @@ def test_it_sees_the_whole_picture() -> None:
         image = torch.zeros(11 * 8, dtype=torch.uint8)
         image[place] = 255
         assert not torch.allclose(encoder(image.view(1, 11, 8, 1)), before), place
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "unit", "offset"), [(0, 1e4, 1.0, 0.0), (-1e6, 1e6, 1e-4, 0.0), (0, 9, 1e4, 1e6)]
+)
+def test_pixels_of_any_unit_are_the_same_image(low: float, high: float, unit: float, offset: float) -> None:
+    """Bounds that are far from the pixels change nothing; the moments are those of real tokens."""
+    pixels = torch.rand(5, 16, 16, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([True, True, True, True, False])
+    out = []
+    for leaf, image in (
+        (spaces.Box(0, 1, (16, 16, 3), np.float64), pixels),
+        (spaces.Box(low, high, (16, 16, 3), np.float64), pixels * unit + offset),
+    ):
+        encoder = built(leaf, plain=True)
+        image = image.clone()
+        encoder.update(torch.cat([image[:4], torch.full_like(image[4:], 1e9)]), mask)
+        out.append(encoder(image[:4]))
+    torch.testing.assert_close(out[0], out[1], rtol=0, atol=1e-6)
+    assert not torch.allclose(out[0][0], out[0][1], atol=1e-3)
+
+
+def test_bytes_and_images_of_older_files_have_no_moments() -> None:
+    assert built(image_box(16, 16, 3), plain=True).normalizer is None
+    assert built(spaces.Box(0, 1, (16, 16, 3)), plain=False).normalizer is None
+
+
+@pytest.mark.parametrize(("high", "dtype"), [(3e38, np.float32), (65504, np.float16), (2**31 - 1, np.int32)])
+def test_bounds_that_stand_for_infinity(high: float, dtype: type) -> None:
+    leaf = spaces.Box(0, high, (16, 16, 3), dtype)
+    assert not ImageEncoderConfig(plain=True).matches("seen", leaf)
+    assert (
+        ImageEncoderConfig(plain=True).missing_reason(leaf) == "has infinite bounds, where an image needs finite ones"
+    )

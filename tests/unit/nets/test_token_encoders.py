@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from yamame.data.observations import encode_text, flatten_observation
 from yamame.data.spaces import Leaf
+from yamame.errors import UserError
+from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.nets.timestep.text import TextEncoder, TextEncoderConfig
 from yamame.nets.timestep.tokens import TokenEncoder, TokenEncoderConfig, infer_vocabulary
 
@@ -136,3 +138,19 @@ def test_rows_of_integers_can_be_read_as_texts() -> None:
     assert isinstance(text_encoder(leaf).embedding, nn.Embedding)
     assert TextEncoderConfig().unsupported_reason(spaces.MultiDiscrete([[3, 3]]))
     assert TextEncoderConfig().unsupported_reason(spaces.Discrete(3))
+
+
+@pytest.mark.parametrize(
+    ("leaf", "count"),
+    [
+        (spaces.Discrete(2**40), "1,099,511,627,776"),
+        (spaces.Discrete(70_000, start=-3), "70,000"),
+        (spaces.MultiDiscrete([3, 10**6]), "1,000,000"),
+    ],
+    ids=str,
+)
+def test_more_categories_than_can_be_embedded_are_refused(leaf: Leaf, count: str) -> None:
+    config = TimestepEncoderConfig()
+    with pytest.raises(UserError, match=f"^observation 'x' has {count} categories, of which at most 65,536"):
+        config.resolve_encoders({"x": leaf})
+    assert config.resolve_encoders({"x": spaces.Discrete(65_536)}) == {"x": "tokens"}

@@ -92,6 +92,13 @@ class GoalSimulator(Simulator):
         return float(np.abs(achieved - desired).max() < 0.5)
 
 
+class GoalTableSimulator(GoalSimulator):
+    observation_space = spaces.Dict(dict.fromkeys(("achieved_goal", "desired_goal"), spaces.Box(0.0, 1.0, (2, 1))))
+
+    def observe(self):
+        return {name: np.tile(goal, (2, 1)) for name, goal in super().observe().items()}
+
+
 class VectorSimulator(VectorEnv):
     """A vector environment of one that can save its state."""
 
@@ -143,7 +150,9 @@ def _all_are_closed_at_the_end():
     assert not any(OPEN.values())
 
 
-@pytest.mark.parametrize("env_fn", [Simulator, Display, SlowToClose, GoalSimulator, VectorSimulator])
+@pytest.mark.parametrize(
+    "env_fn", [Simulator, Display, SlowToClose, GoalSimulator, GoalTableSimulator, VectorSimulator]
+)
 def test_num_envs_1_is_all_that_a_single_simulator_needs(env_fn, tmp_path, capsys):
     run = yamame.train(env_fn, num_envs=1, run_dir=tmp_path / "run", **SMALL)
     assert run.result["trials"] == run.result["random_baseline"]["trials"] == 2

@@ -1,5 +1,6 @@
 """Extraction of action masks from observations or infos into one observation leaf."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,7 +24,7 @@ MASK_METHOD = "action_masks"
 
 
 class MaskMethodWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Adds what the method `MASK_METHOD` returns to every info that has no entry `ACTION_MASK_KEY`.
+    """Adds what the method or property `MASK_METHOD` returns to every info that has no entry `ACTION_MASK_KEY`.
 
     The method is not called after the end of an episode that terminated, and may fail after one that was truncated.
     """
@@ -50,6 +51,25 @@ class MaskMethodWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         return *result[:4], {**result[4], ACTION_MASK_KEY: mask}
 
 
+def _find_method(env: gymnasium.Env[Any, Any]) -> Callable[[], Any] | None:
+    """Return the method `MASK_METHOD` of an environment, or a function that reads the property of that name.
+
+    None if there is neither, or if the method needs arguments, such as the name of an agent.
+    """
+    if isinstance(inspect.getattr_static(env, MASK_METHOD, None), property):
+        return partial(getattr, env, MASK_METHOD)
+    method = getattr(env, MASK_METHOD, None)
+    if not callable(method):
+        return None
+    try:
+        inspect.signature(method).bind()
+    except TypeError:
+        return None
+    except ValueError:  # without a signature, such as functions written in C
+        pass
+    return method
+
+
 def _lacks_mask(info: Any) -> bool:
     return isinstance(info, Mapping) and info.get(ACTION_MASK_KEY) is None
 
@@ -58,12 +78,12 @@ class ActionMaskExtractor:
     """Adds the action masks of E environments to their observations, as the leaf `ACTION_MASK_KEY`: bool `[E, A]`.
 
     A mask is the observation leaf `key` or, if there is no such leaf, the entry `key` of every info: an array or nested
-    sequences with one entry for each choice of each component, zero where it is forbidden. In an info, the mask of a
-    Dict action can also be a dict with the same keys; other masks have the entries of its parts in the order that the
-    Dict declares. The result has them in the order of `walk_space`. For the default `key`, infos without it get what
-    the method `MASK_METHOD` of the environment or of one of its wrappers returns. The first reset decides whether infos
-    have masks. An environment whose episode has ended may allow no action or return no mask: then all actions are
-    allowed, since none is taken.
+    sequences with one entry for each choice of each component: 1 or True where it is allowed, 0 or False elsewhere. In
+    an info, the mask of a Dict action can also be a dict with the same keys; other masks have the entries of its parts
+    in the order that the Dict declares. The result has them in the order of `walk_space`. For the default `key`, infos
+    without it get what the method `MASK_METHOD` of the environment or of one of its wrappers returns. The first reset
+    decides whether infos have masks. An environment whose episode has ended may allow no action or return no mask: then
+    all actions are allowed, since none is taken.
 
     Args:
         key: Name of the mask; "": no masks.
@@ -97,8 +117,8 @@ class ActionMaskExtractor:
 
     def with_method(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         """Return an environment whose infos have the masks that its method returns; itself if it has none."""
-        methods = (getattr(each, MASK_METHOD, None) for each in wrapper_chain(env)) if self._reads_method else ()
-        method = next(filter(callable, methods), None)
+        methods = map(_find_method, wrapper_chain(env)) if self._reads_method else ()
+        method = next(filter(None, methods), None)
         return env if method is None else MaskMethodWrapper(env, method)
 
     def vector_method(self, env: VectorEnv) -> Callable[[], Sequence[Any]] | None:
@@ -150,7 +170,7 @@ class ActionMaskExtractor:
         leaves = dict(observation)
         if self.in_observation:
             raw = leaves.pop(self._key)
-            mask_EA = (raw.reshape(len(raw), -1) != 0)[:, self._order_A]
+            mask_EA = _to_bools(raw.reshape(len(raw), -1))[:, self._order_A]
         elif any(mask is not None for mask in info_masks) or self._in_info:
             mask_EA = self._stack_info_masks(info_masks, step, ended)
         elif self._key in ("", ACTION_MASK_KEY):
@@ -233,7 +253,19 @@ def _flatten_sequences(mask: Any) -> Bool[np.ndarray, "A"]:
     flat = np.asarray(mask).reshape(-1)
     if flat.dtype.kind not in "biuf" or (flat.dtype.kind == "f" and np.isnan(flat).any()):
         raise InvalidEnvOutputError("nonfinite", "an action mask has entries that are neither bools nor numbers")
-    return flat != 0
+    return _to_bools(flat)
+
+
+def _to_bools(mask: Shaped[np.ndarray, "*shape"]) -> Bool[np.ndarray, "*shape"]:
+    """Return a mask of bools. Raises `UserError` for entries such as those of logits or of a list of actions."""
+    allowed = mask != 0
+    if mask.dtype != np.bool_ and (allowed & (mask != 1)).any():
+        found = mask[allowed & (mask != 1)].flat[0].item()
+        raise UserError(
+            f"an action mask has the entry {found:g}, expected 1 for each allowed action and 0 for each forbidden one: "
+            "fix the mask (no logits, no list of actions), or set env.action_mask_key to '' to ignore masks"
+        )
+    return allowed
 
 
 def _declared_positions(space: spaces.Space[Any]) -> Int64[np.ndarray, "A"]:

@@ -327,9 +327,16 @@ def _where_list(mask: Bool[np.ndarray, "E"], new: list[Any], old: list[Any]) -> 
     return [new_item if is_new else old_item for is_new, new_item, old_item in zip(mask, new, old, strict=True)]
 
 
+def _has_value(entry: Any) -> bool:
+    """Return whether at least one environment has another value than None in an entry of a vector info."""
+    if isinstance(entry, np.ndarray) and entry.dtype == np.object_:
+        return any(value is not None for value in entry)
+    return entry is not None
+
+
 def _success_entry(info: Mapping[str, Any]) -> Bool[np.ndarray, "E"] | None:
     """Return `success` of a vector info, else `is_success`, False where it is absent; None if no environment has it."""
-    key = next((key for key in ("success", "is_success") if info.get(key) is not None), None)
+    key = next((key for key in ("success", "is_success") if _has_value(info.get(key))), None)
     if key is None:
         return None
     values = np.asarray(info[key])

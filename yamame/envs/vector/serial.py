@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from jaxtyping import Bool, Float32, Shaped, UInt8
 from typing_extensions import override
@@ -83,9 +84,15 @@ def make_envs(env_fn: Callable[[], Any], count: int) -> list[gymnasium.Env[Any, 
 
 
 def validate_env(env: Any) -> None:
-    """Raise `UserError` unless this is a `gymnasium.Env`."""
+    """Raise `UserError` unless this is a `gymnasium.Env` with an observation space and an action space."""
     if not isinstance(env, gymnasium.Env):
         raise UserError(f"{type(env).__name__} is not a gymnasium.Env nor a gymnasium.vector.VectorEnv: wrap it in one")
+    for name in ("observation_space", "action_space"):
+        if not isinstance(getattr(env, name, None), spaces.Space):
+            found = type(getattr(env, name)).__name__ if hasattr(env, name) else "missing"
+            raise UserError(
+                f"the {name} of {type(env.unwrapped).__name__} is {found}: set it to a space of gymnasium.spaces"
+            )
 
 
 _ParsedStep = tuple[
@@ -366,8 +373,8 @@ class SerialVectorEnv(RenderableVectorEnv):
         return self._masks.add_to(observation, self._masks.from_infos(self._infos), self._step, self._ended)
 
     def _success(self, infos: Sequence[Mapping[str, Any]]) -> Bool[np.ndarray, "E"] | None:
-        values = [info.get("success", info.get("is_success")) for info in infos]  # inline: in every step
-        reports_success = any(value is not None for value in values)
+        # inline: in every step
+        reports_success = any(info.get("success") is not None or info.get("is_success") is not None for info in infos)
         if not (reports_success or self._reports_success):
             return None
         values = [success_entry(info) for info in infos]

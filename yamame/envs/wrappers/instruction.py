@@ -57,7 +57,7 @@ class InstructionWrapper(VectorEnvWrapper):
         super().__init__(env)
         self.hide_future_goals = hide_future_goals
         self.tolerance = tolerance
-        self._goals = make_goal_reader(env.observation_space, is_one_goal=is_one_goal)
+        self._goals = make_goal_reader(env.observation_space, is_one_goal=is_one_goal, tolerance=tolerance)
         instruction = self._goals.instruction_space
         assert isinstance(env.observation_space, spaces.Dict)
         others = _without_goals(env.observation_space.spaces)

@@ -15,20 +15,20 @@ from yamame.data.actions import ACTION_MASK_KEY, PolicyActionSpace, action_size,
 from yamame.data.spaces import Leaf, stored_shape
 from yamame.discovery import classes_in, module_names
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
-from yamame.errors import ConfigFieldError, check_range
+from yamame.errors import ConfigFieldError, UserError, check_range
 from yamame.nets import timestep
 from yamame.nets.action_embedding import EMBEDDING_SIZE, ActionEmbedding
 from yamame.nets.blocks import MLP, Activation, InputNormalizer, concat_one_hot
 from yamame.nets.ops import uncompiled
 from yamame.nets.timestep.base import LeafEncoderConfig
-from yamame.nets.timestep.image import ImageEncoderConfig
+from yamame.nets.timestep.image import ImageEncoder, ImageEncoderConfig
 from yamame.nets.timestep.instruction import (
     InstructionCoordinateEncoder,
     InstructionCoordinatesConfig,
     InstructionTokensConfig,
 )
 from yamame.nets.timestep.text import TextEncoderConfig
-from yamame.nets.timestep.tokens import TokenEncoderConfig
+from yamame.nets.timestep.tokens import MAX_VOCABULARY, TokenEncoderConfig
 
 VECTOR_KIND = "vector"
 """Kind of a leaf that is passed on as plain numbers."""
@@ -103,6 +103,7 @@ class TimestepEncoderConfig:
 
         Raises:
             ConfigFieldError: If an override names a missing leaf or a kind that the leaf cannot have.
+            UserError: If a leaf has more categories than can be embedded.
         """
         encoders = self.leaf_encoders()
         overrides: dict[str, str] = {}
@@ -123,7 +124,14 @@ class TimestepEncoderConfig:
             name: next((kind for kind, encoder in encoders.items() if encoder.matches(name, leaf)), VECTOR_KIND)
             for name, leaf in leaves.items()
         }
-        return defaults | overrides
+        kinds = defaults | overrides
+        for name, kind in kinds.items():
+            if kind == VECTOR_KIND and max(_categories(leaves[name]), default=0) > MAX_VOCABULARY:
+                raise UserError(
+                    f"observation {name!r} has {max(_categories(leaves[name])):,} categories, of which at most "
+                    f"{MAX_VOCABULARY:,} can be embedded: group them, or declare a Box of integers if they are numbers"
+                )
+        return kinds
 
     def remarks(self, leaves: Mapping[str, Leaf]) -> list[str]:
         """Return one sentence for each leaf that may be meant to be encoded in another way."""
@@ -182,10 +190,7 @@ class TimestepEncoder(nn.Module):
         kind_of = config.resolve_encoders(used)
         encoder_of = {name: encoders[kind] for name, kind in kind_of.items() if kind != VECTOR_KIND}
         vector_leaves = {name: leaf for name, leaf in used.items() if name not in encoder_of}
-        self.one_hot_sizes = {
-            name: num_choices(leaf) if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete) else ()
-            for name, leaf in vector_leaves.items()
-        }
+        self.one_hot_sizes = {name: _categories(leaf) for name, leaf in vector_leaves.items()}
         """Number of choices of each component of the leaves without an encoder; empty: the leaf is flattened."""
         self.num_action_choices = num_choices(action_space)
         self.observation_size = sum(spaces.flatdim(leaf) for leaf in vector_leaves.values())
@@ -245,10 +250,10 @@ class TimestepEncoder(nn.Module):
         token_mask_N: Bool[Tensor, "N"],
         ranks: DistributedContext = SINGLE_PROCESS,
     ) -> None:
-        """Update the running moments of numbers, and of sub-goals without bounds, from a batch."""
+        """Update the running moments of numbers, of sub-goals without bounds and of pixels from a batch."""
         self.normalizer.update(features_NF, token_mask_N, ranks)
         for name, encoder in zip(self.encoded, self.leaf_encoders, strict=True):
-            if isinstance(encoder, InstructionCoordinateEncoder):
+            if isinstance(encoder, InstructionCoordinateEncoder | ImageEncoder):
                 encoder.update(observation[name], token_mask_N, ranks)
 
     def forward(
@@ -272,6 +277,11 @@ class TimestepEncoder(nn.Module):
             return encoder(leaf)
         timesteps = max(1, self.chunk_elements // leaf.shape[1:].numel())
         return encoder(leaf) if len(leaf) <= timesteps else _in_chunks(encoder, leaf, timesteps)
+
+
+def _categories(leaf: Leaf) -> tuple[int, ...]:
+    """Return the number of categories of each component of a leaf; empty for other leaves."""
+    return num_choices(leaf) if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete) else ()
 
 
 def _flat(value: Shaped[Tensor, "N ..."], one_hot_sizes: tuple[int, ...]) -> Shaped[Tensor, "N f"]:

@@ -5,15 +5,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import torch
 from gymnasium import spaces
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from typing_extensions import override
 
+from yamame.data.actions import is_unbounded
 from yamame.data.goals import INSTRUCTION_KEY
 from yamame.data.spaces import Leaf
+from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import check_range
-from yamame.nets.blocks import Activation, get_activation
+from yamame.nets.blocks import Activation, InputNormalizer, get_activation
 from yamame.nets.timestep.base import LeafEncoderConfig
 
 MIN_IMAGE_SIDE = 8
@@ -21,6 +24,8 @@ MIN_IMAGE_SIDE = 8
 MIN_PLAIN_SIDE = 16
 """Minimum height and width of other images: without channels, or of another type than uint8."""
 _MAX_FEATURE_MAP_SIDE = 7
+_MAX_PIXELS = 1 << 22
+"""Pixels of a batch that take part in an update of the moments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +65,8 @@ class ImageEncoderConfig(LeafEncoderConfig):
     def unsupported_reason(self, leaf: Leaf) -> str:
         if not (isinstance(leaf, spaces.Box) and len(leaf.shape) >= 2):
             return "is not a Box of two or more dimensions"
-        return "" if leaf.is_bounded() else "has infinite bounds"
+        is_bounded = not (is_unbounded(leaf.low) | is_unbounded(leaf.high)).any()
+        return "" if is_bounded else "has infinite bounds"
 
     def missing_reason(self, leaf: Leaf) -> str:
         """Return why a leaf of an image's shape is none, as the end of a sentence; "" if it has another shape."""
@@ -79,10 +85,12 @@ class ImageEncoderConfig(LeafEncoderConfig):
 
 
 class ImageEncoder(nn.Module):
-    """Pixels in [0, 1] -> stages that halve the image until no side exceeds 7 -> linear -> LayerNorm.
+    """Pixels -> stages that halve the image until no side exceeds 7 -> linear -> LayerNorm.
 
     A stage is a 3 x 3 convolution of stride 2, an activation, and residual blocks. The same rule covers 8 x 8 and
-    210 x 160 pixels, at a tenth of the cost of IMPALA's network, which convolves before it halves. Differs from the
+    210 x 160 pixels, at a tenth of the cost of IMPALA's network, which convolves before it halves. Bytes are divided by
+    their bounds, other pixels are normalized as numbers are, by one mean and standard deviation: an image that is
+    declared as wide as its type and holds numbers around 1 would be all zeros by its bounds. Differs from the
     authors' code: three layers of the Nature DQN there, which need 36 pixels, with delta-orthogonal weights.
     """
 
@@ -93,6 +101,9 @@ class ImageEncoder(nn.Module):
         """Of height and width, behind that of the timesteps."""
         height, width = leaf.shape[first : first + 2]
         depth = math.prod(leaf.shape) // (height * width)
+        has_bytes = leaf.dtype in (np.uint8, np.bool_)
+        self.normalizer = InputNormalizer(1) if config.plain and not has_bytes else None
+        """Of the pixels of an image of another type than bytes, whose bounds need not be those of its pixels."""
         self.low = float(leaf.low.min())
         self.range = max(float(leaf.high.max()) - self.low, 1e-6)
         self.activation = get_activation(activation)
@@ -110,10 +121,29 @@ class ImageEncoder(nn.Module):
         x = image.unsqueeze(-1) if image.dim() == 3 else image
         x = x.movedim(self.axes, (-2, -1))
         x = x.flatten(1, -3) if x.dim() > 4 else x
-        x = (x.to(self.stages[0].halve.weight.dtype) - self.low) / self.range
+        dtype = self.stages[0].halve.weight.dtype
+        if self.normalizer is None:
+            x = (x.to(dtype) - self.low) / self.range
+        else:
+            x = self.normalizer(x.reshape(-1, 1), dtype).reshape(x.shape)
         for stage in self.stages:
             x = stage(x)
         return self.norm(self.output(x.flatten(1)))
+
+    @torch.no_grad()
+    def update(
+        self,
+        image: Shaped[Tensor, "N ..."],
+        token_mask_N: Bool[Tensor, "N"],
+        ranks: DistributedContext = SINGLE_PROCESS,
+    ) -> None:
+        """Update the running moments of the pixels from a batch; of more than `_MAX_PIXELS`, from some of its rows."""
+        if self.normalizer is None:
+            return
+        every = -(-image.numel() // _MAX_PIXELS)
+        rows, mask = image[::every], token_mask_N[::every]
+        pixels = rows.reshape(-1, 1)
+        self.normalizer.update(pixels, mask.repeat_interleave(len(pixels) // len(rows)), ranks)
 
 
 class _Stage(nn.Module):
