@@ -41,8 +41,10 @@ class Sound(gymnasium.Env[np.ndarray, int]):
 
 
 class Unseeded(Sound):
+    flips = np.random.default_rng(0)
+
     def sample(self) -> int:
-        return int(np.random.default_rng().integers(2))
+        return int(self.flips.integers(2))
 
 
 class OneTask(Sound):

@@ -95,7 +95,9 @@ def load_trained_run(directory: Path, checkpoint: str = LATEST, config: RunConfi
     try:
         weights = unflatten_tensors(loaded.tensors, loaded.state["algorithm"])["model"]
         if loaded.has_acting_weights_only:
-            if weights.keys() != config.algorithm.acting_state(model).keys():
+            # `InputNormalizer` loads also what earlier versions saved
+            names = {name.replace("normalizer.square", "normalizer.variance") for name in weights}
+            if names != config.algorithm.acting_state(model).keys():
                 raise KeyError("the weights are not those that act")
             weights = {**model.state_dict(), **weights}
         model.load_state_dict(weights)

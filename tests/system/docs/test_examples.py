@@ -71,7 +71,9 @@ def test_python_in_documents_runs(document: str) -> None:
 @pytest.mark.parametrize("line", commands("yamame"))
 def test_commands_in_documents_can_be_read(line: str) -> None:
     options, rest = cli._parser().parse_known_args(shlex.split(line, comments=True)[1:])
-    if options.command is cli._train:
+    if options.command is cli._train and options.recipe is None:
+        assert options.env
+    elif options.command is cli._train:
         config_from_flags(load_recipe(options.recipe), options.variant, rest)
     elif options.command is cli._bench:
         parse_benchmark(options.what, rest)

@@ -65,7 +65,7 @@ def test_both_refuse_the_same_in_the_same_words(masked: yamame.Run) -> None:
         ({"observation": {**good, "sight": np.zeros(3)}}, "expected observation 'sight' to be a dict with the keys"),
         ({"observation": {**good, "level": category.start + category.n}}, "which is not in Discrete"),
         ({"observation": {**good, "level": category.start - 1}}, "which is not in Discrete"),
-        ({"observation": {**good, "level": 0.5}}, "expected observation 'level' to be whole numbers"),
+        ({"observation": {**good, "level": 0.5}}, "observation 'level' is 0.5, which is not in Discrete(200"),
         ({"observation": {**good, "mission": 7}}, "expected observation 'mission' to be a text"),
         ({"observation": {**good, "body": good["body"][:2]}}, "to be a tuple of 3 parts"),
         ({"observation": {**good, "body": (good["body"][0] * np.nan, *good["body"][1:])}}, "NaN"),
