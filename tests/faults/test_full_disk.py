@@ -19,9 +19,10 @@ from yamame.errors import UserError
 from yamame.metrics.registry import read_metrics
 from yamame.runs.checkpoint import load_latest_checkpoint
 from yamame.training.evaluate import EvalReport
+from yamame.training.run_evaluations import RunEvaluations
 from yamame.training.run_files import RunMetadata, RunResult
 from yamame.training.start import resume_run, train_run
-from yamame.training.trainer import Trainer
+from yamame.training.state import TrainState
 
 DISK_BYTES = 4 << 20
 HALF, WHOLE = 1_200, 2_400
@@ -95,14 +96,16 @@ def test_a_run_that_does_not_fit_at_all_leaves_nothing(disk: Path) -> None:
 @pytest.mark.faults
 def test_a_report_that_does_not_fit_can_be_written_later(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled: list[Path] = []
-    original = Trainer.evaluate
+    original = RunEvaluations.evaluate
 
-    def fill_and_evaluate(self: Trainer, stop: StopSignal, *, trials: int, **seed: int) -> EvalReport | None:
-        if not filled and trials == 4 and self.is_finished():
+    def fill_and_evaluate(
+        self: RunEvaluations, state: TrainState, stop: StopSignal, *, trials: int, **seed: int
+    ) -> EvalReport | None:
+        if not filled and not seed:  # after training
             filled.append(fill(disk))
-        return original(self, stop, trials=trials, **seed)
+        return original(self, state, stop, trials=trials, **seed)
 
-    monkeypatch.setattr(Trainer, "evaluate", fill_and_evaluate)
+    monkeypatch.setattr(RunEvaluations, "evaluate", fill_and_evaluate)
     with pytest.raises(UserError, match="free disk space"):
         start(disk / "run", HALF)
     assert filled
@@ -138,4 +141,4 @@ def test_a_disk_that_can_only_be_read(is_killed: bool, disk: Path, capsys: pytes
         ReplayStore(run / "replay", capacity_trajectories=5, cache_bytes=0)
     assert {path.name: path.read_bytes() for path in (run / "replay").iterdir()} == before
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
-    resume(run, env_steps=WHOLE, quiet=True)
+    resume_run(run, env_steps=WHOLE, quiet=True)
