@@ -23,8 +23,8 @@ import torch
 torch.set_num_threads(1)  # as in this process, which trains after the cuts
 from killable import small_config
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import train
-train(small_config(), RunMetadata(recipe="small"), run_dir=Path(sys.argv[1]), quiet=True)
+from yamame.training.start import train_run
+train_run(small_config(), RunMetadata(recipe="small"), run_dir=Path(sys.argv[1]), quiet=True)
 """
 
 
