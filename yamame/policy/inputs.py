@@ -23,7 +23,7 @@ class ActInputs:
         observation_space: Space of one observation.
         num_envs: Number of environments, the leading dimension of all inputs; None: a single one, without it.
         ignores_unknown: Ignore keys of a dict that its space does not have, because the policy was trained on a
-            selection. Beside an instruction they are always ignored: it is made from goals.
+            selection. With an instruction they are always ignored: it is made from goals.
     """
 
     def __init__(

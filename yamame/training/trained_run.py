@@ -95,12 +95,12 @@ def load_trained_run(directory: Path, checkpoint: str = LATEST, config: RunConfi
     try:
         weights = unflatten_tensors(loaded.tensors, loaded.state["algorithm"])["model"]
         if loaded.has_acting_weights_only:
-            # `InputNormalizer` loads also what earlier versions saved
-            names = {name.replace("normalizer.square", "normalizer.variance") for name in weights}
-            if names != config.algorithm.acting_state(model).keys():
+            not_acting = model.state_dict().keys() - config.algorithm.acting_state(model).keys()
+            missing, unexpected = model.load_state_dict(weights, strict=False)
+            if unexpected or set(missing) != not_acting:
                 raise KeyError("the weights are not those that act")
-            weights = {**model.state_dict(), **weights}
-        model.load_state_dict(weights)
+        else:
+            model.load_state_dict(weights)
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise checkpoint_mismatch_error(directory) from error
     train_state = restore_train_state(loaded, directory)
