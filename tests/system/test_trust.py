@@ -157,7 +157,7 @@ def test_a_list_that_the_user_keeps(project: Path, tmp_path: Path, capsys: pytes
         (["--remove", "my_tasks"], "is not among"),
         (["--remove"], "name the modules"),
         (["my_tasks.py"], "expected the name of a module"),
-        (["nowhere_at_all"], "cannot find module nowhere_at_all"),
+        (["nowhere_at_all"], "cannot find nowhere_at_all"),
     ):
         assert message in refused(capsys, "trust", *words)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from yamame.config.trusted_modules import read_trusted, require_trusted_place
+from yamame.config.trusted_modules import read_trusted, untrusted_reason
 from yamame.errors import FieldPathError, UserError
 
 _caller_modules: ContextVar[Mapping[str, ModuleType]] = ContextVar("caller_modules")
@@ -164,14 +164,13 @@ def require_caller_module(module: str, path: str) -> None:
     if any(name in _caller_modules.get({}) for name in packages):
         return
     trusted = read_trusted()
-    for name in packages:
-        if name in trusted:
-            if problem := require_trusted_place(name, trusted):
-                raise FieldPathError(path, f": {problem}")
-            return
+    if parts[0] in trusted:
+        if reason := untrusted_reason(parts[0], trusted):
+            raise FieldPathError(path, f": {reason}")
+        return
     how = "name it"
     if len(module) < 80:
-        how = f"{_advice.get(_DEFAULT_ADVICE).replace('{}', module)}, or once for all: yamame trust {module}"
+        how = f"{_advice.get(_DEFAULT_ADVICE).replace('{}', module)}, or once for all: yamame trust {parts[0]}"
     raise FieldPathError(path, f": module {short(repr(module))} is not part of yamame: if you trust its code, {how}")
 
 
@@ -192,7 +191,7 @@ def import_module(module: str) -> ModuleType:
 def import_trusted_modules() -> bool:
     """Import the modules that the user trusts in all commands; return whether any was not imported before."""
     trusted = read_trusted()
-    new = [name for name in trusted if name not in sys.modules and not require_trusted_place(name, trusted)]
+    new = [name for name in trusted if name not in sys.modules and not untrusted_reason(name, trusted)]
     for name in new:
         import_module(name)
     return bool(new)

@@ -24,7 +24,7 @@ def trusted_path() -> Path:
 
 
 def read_trusted() -> dict[str, str]:
-    """Return module -> file or folder of its top-level package. Raises `UserError` if the list cannot be read."""
+    """Return top-level module -> its file. Raises `UserError` if the list cannot be read."""
     path = trusted_path()
     try:
         trusted: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
@@ -37,46 +37,43 @@ def read_trusted() -> dict[str, str]:
     return trusted
 
 
-def find_module(module: str) -> Path | None:
-    """Return the file or folder of a module's top-level package where an import finds it; None if there is none.
+def find_module(name: str) -> Path | None:
+    """Return the file of a top-level module, or of the `__init__.py` of a package, where an import finds it.
 
-    Nothing is imported.
+    None if there is none; a folder without `__init__.py` is none: an import merges all folders of its name. Links are
+    not followed, since the cache of compiled code lies beside the link. Nothing is imported.
     """
-    top = module.partition(".")[0]
-    loaded = sys.modules.get(top)
+    loaded = sys.modules.get(name)
     try:
-        spec = loaded.__spec__ if loaded else importlib.util.find_spec(top)
+        spec = loaded.__spec__ if loaded else importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return None
-    if spec is None:
-        return None
-    places = [spec.origin] if spec.has_location and spec.origin else list(spec.submodule_search_locations or ())
-    return Path(places[0]).resolve() if places else None
+    return Path(spec.origin).absolute() if spec and spec.has_location and spec.origin else None
 
 
-def require_trusted_place(module: str, trusted: Mapping[str, str]) -> str | None:
-    """Return why a module is not to be imported although the list has its name; None if it may be.
+def untrusted_reason(name: str, trusted: Mapping[str, str]) -> str | None:
+    """Return why a top-level module is not to be imported although the list has its name; None if it may be.
 
     The folder of a trusted module that no import finds is appended to the path of modules.
     """
-    place = Path(trusted[module])
-    if find_module(module) is None and place.exists():
-        sys.path.append(str(import_folder(place)))
-    found = find_module(module)
+    place = Path(trusted[name])
+    if find_module(name) is None and place.exists():
+        sys.path.append(str(place.parents[1] if place.name == "__init__.py" else place.parent))
+    found = find_module(name)
     if found == place:
         return None
     where = f"is {found}" if found else "cannot be found"
-    return f"module {module} {where}, but yamame trust named {place}: run yamame trust {module} again where it is"
+    return f"module {name} {where}, but yamame trust named {place}: run yamame trust {name} again where it is"
 
 
-def search_trusted_places(modules: Sequence[str | ModuleType]) -> None:
-    """Append the folders of those modules that the user trusts to the path of modules, if no import finds them yet."""
+def search_trusted_places(named: Sequence[str | ModuleType]) -> None:
+    """Append the folders of all trusted modules that no import finds yet to the path of modules.
+
+    Called before other folders are appended, in which modules of these names, or of those that they import, may lie.
+    Raises `UserError` if a command names a trusted module that an import finds elsewhere.
+    """
     trusted = read_trusted()
-    for module in modules:
-        if isinstance(module, str) and module in trusted:
-            require_trusted_place(module, trusted)
-
-
-def import_folder(place: Path) -> Path:
-    """Return the folder on the path of modules in which a file or folder of `find_module` lies."""
-    return place.parents[1] if place.name == "__init__.py" else place.parent
+    reasons = {name: untrusted_reason(name, trusted) for name in trusted}
+    for module in named:
+        if isinstance(module, str) and (reason := reasons.get(module.partition(".")[0])):
+            raise UserError(reason)

@@ -21,7 +21,9 @@ def register(subparsers: Any) -> None:
         "Every command may then import them for runs that name them, and no module of the same name elsewhere. A "
         "package includes its modules. Nothing is imported by this command.",
     )
-    trust.add_argument("modules_to_trust", metavar="MODULE", nargs="*", help="module or package, such as my_tasks")
+    trust.add_argument(
+        "modules_to_trust", metavar="MODULE", nargs="*", help="module or package, such as my_tasks"
+    )
     trust.add_argument("--remove", action="store_true", help="take the modules off the list")
     add_flags(trust, "--json")
 
@@ -34,11 +36,14 @@ def _trust(options: argparse.Namespace, rest: list[str]) -> int:
             if trusted.pop(module, None) is None:
                 raise UserError(f"{module} is not among the trusted modules: yamame trust lists them")
             continue
-        if module.endswith(".py") or not all(part.isidentifier() for part in module.split(".")):
-            raise UserError(f"expected the name of a module, such as my_tasks, got {module!r}")
+        if not module.isidentifier():
+            raise UserError(f"expected the name of a module or of a whole package, such as my_tasks, got {module!r}")
         place = find_module(module)
         if place is None:
-            raise UserError(f"cannot find module {module}: go to its folder, put that on PYTHONPATH, or install it")
+            raise UserError(
+                f"cannot find {module} as a file or as a package with __init__.py: go to its folder, put that on "
+                "PYTHONPATH, or install it"
+            )
         trusted[module] = str(place)
     if options.modules_to_trust:
         with wrap_os_errors(trusted_path()):
