@@ -156,7 +156,7 @@ class Run:
     ) -> "Run":
         """Resume training from the latest checkpoint. Arguments are those of `yamame.resume`."""
         config = apply_overrides(self.config, settings)
-        check_resumable(self.config, config)
+        check_resumable(self.directory, self.config, config, env_steps=env_steps)
         config = config if env_steps is None else apply_overrides(config, {"env_steps": env_steps})
         result = runs.resume_run(
             self.directory,

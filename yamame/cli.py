@@ -360,7 +360,7 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
 
     found = config_with_env(options.run, options.env, keeps_test_tasks=True) or read_config(options.run)
     config = parse_flags(found, rest, "yamame resume RUN")
-    check_resumable(found, config)
+    check_resumable(options.run, found, config, env_steps=options.env_steps)
     with redirect_stdout(sys.stderr):  # Ray reports processes that die on stdout
         result = resume_run(
             options.run, env_steps=options.env_steps, quiet=options.quiet, config=config, track=options.track

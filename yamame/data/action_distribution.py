@@ -55,7 +55,8 @@ class ActionDistribution:
     std: Any = None
     """Its standard deviation, each dimension on its own."""
     mode: Any = None
-    """The action with `deterministic=True`. A Box of integers has it rounded, mean and deviation before rounding."""
+    """The action of a Box with `deterministic=True`; None for discrete actions. A Box of integers has it rounded, mean
+    and deviation before rounding."""
 
 
 def to_env_distribution(space: NativeActionSpace, parameters: PolicyParameters, *, single: bool) -> Any:

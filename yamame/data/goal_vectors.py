@@ -20,7 +20,6 @@ MAX_VOCABULARY = 60_000
 """Largest range of integers that are given as tokens."""
 MAX_EXACT = 2**24
 """Largest integer up to which float32 represents all of them."""
-_ALMOST_NO_GOAL = np.nextafter(np.float32(NO_GOAL), np.float32(0.0))
 
 
 class GoalReader(ABC):
@@ -106,7 +105,7 @@ class _SingleGoal(GoalReader):
     """One goal of any space: the numbers of its leaves follow each other.
 
     Tokens are counted from the lower bound of their space if it is negative. A goal of coordinates that equals
-    `NO_GOAL` becomes the next larger float: so the numbers that mark rows of an instruction are no goals.
+    `NO_GOAL` or `COMPLETED` becomes the next larger float: the numbers that mark rows of an instruction are no goals.
     """
 
     def __init__(self, space: spaces.Dict, tolerance: float) -> None:
@@ -148,7 +147,8 @@ class _SingleGoal(GoalReader):
             _check_goals(key, numbers_EG, np.abs(numbers_EG) <= MAX_EXACT)
         goals_EG = _to_float32(key, numbers_EG, self._tolerance)
         if not self._are_tokens:
-            goals_EG[(goals_EG == NO_GOAL).all(axis=1)] = _ALMOST_NO_GOAL
+            for marker in (NO_GOAL, COMPLETED):
+                goals_EG[(goals_EG == marker).all(axis=1)] = np.nextafter(np.float32(marker), np.float32(0.0))
         return goals_EG[:, None]
 
 

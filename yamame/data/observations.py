@@ -183,7 +183,7 @@ class _NumberParser:
         if array.dtype.kind not in "biuf":
             found = array.flat[0] if array.size else array
             raise OutOfSpaceError(
-                f"observation {self.name!r} is {_short(found)}, which is not in {describe_space(self._leaf)}", row
+                f"observation {self.name!r} is {short_value(found)}, which is not in {describe_space(self._leaf)}", row
             )
         return array
 
@@ -197,15 +197,15 @@ class _NumberParser:
         index = tuple(int(each) for each in np.argwhere(wrong)[0])
         row = index[0] if rows is None else int(np.flatnonzero(rows)[index[0]])
         where = f" at {list(index[1:])}" if index[1:] else ""
-        found = f"observation {self.name!r} is {_short(checked[index])}{where}"
+        found = f"observation {self.name!r} is {short_value(checked[index])}{where}"
         space = describe_space(self._leaf)
         if self._range is None:
-            limit = f"{MAX_ABS_OBSERVATION:g}"
-            raise OutOfSpaceError(f"{found} of {space}, expected numbers below {limit}, for whatever it stands", row)
+            limit = f"{MAX_ABS_OBSERVATION:g} (does it mark a missing value?)"
+            raise OutOfSpaceError(f"{found} of {space}, expected magnitudes below {limit}", row)
         if self._excludes_ends and checked[index] in (self._range[0] - 1, self._range[1] + 1):
             raise OutOfSpaceError(
-                f"{found} of {space}, an end of the range of {self._leaf.dtype}, expected smaller numbers, for "
-                "whatever it stands",
+                f"{found} of {space}, an end of the range of {self._leaf.dtype}, expected a number inside (does "
+                "it mark a missing value?)",
                 row,
             )
         raise OutOfSpaceError(f"{found}, which is not in {space}", row)
@@ -260,7 +260,7 @@ class _TextParser:
             if rows is not None and not rows[row]:
                 texts[row] = ""
             elif not isinstance(text, str):
-                raise OutOfSpaceError(f"observation {self.name!r} is {_short(text)}, expected a text", row)
+                raise OutOfSpaceError(f"observation {self.name!r} is {short_value(text)}, expected a text", row)
         tokens = encode_text(self._leaf, texts, self.name)
         return tokens[0] if is_single else tokens
 
@@ -286,7 +286,7 @@ def _check_keys(observation: Any, keys: Keys, row: int) -> None:
         except (KeyError, IndexError, TypeError) as error:
             where = f"observation {leaf_name(keys[:depth])!r}" if depth else "the observation"
             keyed = ", ".join(map(repr, value)) if isinstance(value, Mapping) else ""
-            found = f"has the keys {keyed}" if keyed else f"is {_short(value)}"
+            found = f"has the keys {keyed}" if keyed else f"is {short_value(value)}"
             raise OutOfSpaceError(f"{where} {found}, expected an entry {key!r} by its space", row) from error
 
 
@@ -311,7 +311,7 @@ def _numbers(characters: str) -> Mapping[str, int]:
     return {character: number for number, character in enumerate(sorted(characters), start=1)}
 
 
-def _short(value: Any) -> str:
+def short_value(value: Any) -> str:
     """Return a value in at most 60 characters of one line; numbers of NumPy as plain ones."""
     if isinstance(value, np.generic):
         value = value.item()

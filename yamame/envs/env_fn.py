@@ -12,16 +12,16 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 from typing_extensions import override
 
+from yamame.config.named_code import import_name
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
-from yamame.envs.config import SingleEnvConfig
-from yamame.envs.goal_tolerance import resolve_goal_tolerance, rewards_one_goal
+from yamame.envs.config import EnvConfig, SingleEnvConfig
+from yamame.envs.goal_tolerance import make_goal_trials
 from yamame.envs.gymnasium import GymnasiumConfig, make_env
 from yamame.envs.pettingzoo import AgentVectorEnv, default_vector_size, is_parallel_env
 from yamame.envs.vector.faults import close_envs
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
 from yamame.envs.vector.serial import call_env_fn
 from yamame.envs.wrapper_chain import wrapper_chain
-from yamame.envs.wrappers.instruction import make_trials
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.errors import ConfigFieldError, UserError, check_range, describe_error
 
@@ -89,13 +89,8 @@ class EnvFnConfig(SingleEnvConfig):
             if self.vector_size
             else self.make_vector_env(self.env_fn, num_envs, seed)
         )
-        tolerance = resolve_goal_tolerance(self.goal_tolerance, envs, self.env_fn)
-        return make_trials(
-            envs,
-            horizon=self.horizon,
-            attempts=self.attempts,
-            goal_tolerance=tolerance,
-            is_one_goal=rewards_one_goal(envs, self.env_fn),
+        return make_goal_trials(
+            envs, self.env_fn, tolerance=self.goal_tolerance, horizon=self.horizon, attempts=self.attempts
         )
 
     def _adapt_vector_env(self, seed: int, *, num_envs: int) -> EpisodeVectorEnv:
@@ -214,3 +209,17 @@ def _limit_of_attribute(levels: Sequence[Any]) -> int | None:
                 )
                 return limit
     return None
+
+
+def environment_flags(env: EnvConfig) -> str:
+    """Return the flags that name the user's code of an environment, for a command that makes it."""
+    if isinstance(env, EnvFnConfig):
+        return name_function(import_name(env.env_fn), import_name(env.eval_env_fn))
+    return "".join(f" --import {module}" for module in getattr(env, "imported_modules", ()))
+
+
+def name_function(name: str | None, test_name: str | None) -> str:
+    """Return the flags for functions `module:function` that make training and test tasks."""
+    module, test_module = ((each or "").partition(":")[0] for each in (name, test_name))
+    imports = f" --import {test_module}" if test_module and test_module != module else ""
+    return f" --env {name or 'MODULE:FUNCTION'}{imports}"

@@ -1,7 +1,6 @@
 """How close to a goal an environment of another package counts it as reached."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -18,7 +17,8 @@ from yamame.data.spaces import Keys, walk_space
 from yamame.envs.base import EpisodeVectorEnv
 from yamame.envs.vector.faults import ENV_ERRORS
 from yamame.envs.vector.serial import SerialVectorEnv, call_env_fn
-from yamame.envs.wrappers.instruction import is_goal_env
+from yamame.envs.wrappers.instruction import is_goal_env, make_trials
+from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 
 _DISTANCES = (0.0, *(2.0**exponent for exponent in range(-20, 21)))
@@ -31,27 +31,42 @@ _EXACT = 0.5
 """Tolerance of equal integers."""
 
 
-def resolve_goal_tolerance(tolerance: float | None, envs: EpisodeVectorEnv, env_fn: Callable[[], Any]) -> float | None:
-    """Return the tolerance of a config, or that of the environments if it is None: see `find_goal_tolerance`.
+def make_goal_trials(
+    envs: EpisodeVectorEnv,
+    env_fn: Callable[[], Any],
+    *,
+    tolerance: float | None,
+    horizon: int,
+    attempts: int | None,
+) -> TrialWrapper:
+    """Return trials of environments, which reward following an instruction if they have goals.
 
     Args:
-        tolerance: That of the config.
         envs: Environments that `env_fn` made, not yet reset. They are closed if this raises.
-        env_fn: Makes one more environment, if they have goals, the config has no tolerance, and `envs` is not a single
-            environment of this process.
+        env_fn: Makes one more environment, if they have goals and `envs` is not a single environment of this process.
+        tolerance: That of the config; None: see `find_goal_tolerance`.
+        horizon: Maximum number of steps of a trial.
+        attempts: Number of episodes of a trial; None: as many as fit.
     """
-    if tolerance is not None or not is_goal_env(envs.observation_space):
-        return tolerance
+    is_one_goal = False
     try:
-        if isinstance(envs, SerialVectorEnv) and envs.num_envs == 1:  # only one may be able to exist
-            return _tolerance_of(envs.first_env)
-        return find_goal_tolerance(env_fn)
+        if is_goal_env(envs.observation_space):
+            # only one may be able to exist
+            own = envs.first_env if isinstance(envs, SerialVectorEnv) and envs.num_envs == 1 else None
+            env = call_env_fn(env_fn) if own is None else own
+            try:
+                tolerance = find_goal_tolerance(env) if tolerance is None else tolerance
+                is_one_goal = _rewards_one_goal(env)
+            finally:
+                if own is None:
+                    env.close()
+        return make_trials(envs, horizon=horizon, attempts=attempts, goal_tolerance=tolerance, is_one_goal=is_one_goal)
     except BaseException:
         envs.close()
         raise
 
 
-def find_goal_tolerance(env_fn: Callable[[], Any]) -> float | None:
+def find_goal_tolerance(env: Any) -> float | None:
     """Return the largest difference in all numbers of a goal at once that `compute_reward` counts as reached.
 
     `compute_reward(achieved_goal, desired_goal, info)` is a method of the goal environments of Gymnasium-Robotics;
@@ -59,14 +74,6 @@ def find_goal_tolerance(env_fn: Callable[[], Any]) -> float | None:
     to another at some distance, or not at each change of a category, or goals have no numbers. Raises `UserError` if
     the environment raises.
     """
-    env = call_env_fn(env_fn)
-    try:
-        return _tolerance_of(env)
-    finally:
-        env.close()
-
-
-def _tolerance_of(env: Any) -> float | None:
     try:
         if not _has_compute_reward(env):
             return TOLERANCE
@@ -82,18 +89,12 @@ def _tolerance_of(env: Any) -> float | None:
         ) from error
 
 
-def rewards_one_goal(envs: EpisodeVectorEnv, env_fn: Callable[[], Any]) -> bool:
+def _rewards_one_goal(env: Any) -> bool:
     """Return whether goals that are Boxes of two dimensions are one goal each: with `compute_reward` they are."""
-    space = envs.observation_space
-    if not (isinstance(space, spaces.Dict) and is_goal_env(space)):
+    if not _has_compute_reward(env):
         return False
-    achieved, desired = space[ACHIEVED_KEY], space[DESIRED_KEY]
-    if not isinstance(desired, spaces.Box) or len(desired.shape) != 2 or achieved.shape != desired.shape:
-        return False
-    if isinstance(envs, SerialVectorEnv) and envs.num_envs == 1:  # only one may be able to exist
-        return _has_compute_reward(envs.first_env)
-    with closing(call_env_fn(env_fn)) as env:
-        return _has_compute_reward(env)
+    achieved, desired = env.observation_space[ACHIEVED_KEY], env.observation_space[DESIRED_KEY]
+    return isinstance(desired, spaces.Box) and len(desired.shape) == 2 and achieved.shape == desired.shape
 
 
 def _has_compute_reward(env: Any) -> bool:

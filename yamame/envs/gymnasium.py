@@ -14,8 +14,7 @@ from typing_extensions import override
 from yamame.config.named_code import import_function, import_trusted_modules
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
-from yamame.envs.goal_tolerance import resolve_goal_tolerance, rewards_one_goal
-from yamame.envs.wrappers.instruction import make_trials
+from yamame.envs.goal_tolerance import make_goal_trials
 from yamame.errors import UserError, check_range
 
 
@@ -65,13 +64,8 @@ class GymnasiumConfig(SingleEnvConfig):
 
     def _build(self, env_fn: Callable[[], Any], num_envs: int, seed: int) -> TrialVectorEnv:
         envs = self.make_vector_env(env_fn, num_envs, seed)
-        tolerance = resolve_goal_tolerance(self.goal_tolerance, envs, env_fn)
-        return make_trials(
-            envs,
-            horizon=self.horizon,
-            attempts=self.attempts,
-            goal_tolerance=tolerance,
-            is_one_goal=rewards_one_goal(envs, env_fn),
+        return make_goal_trials(
+            envs, env_fn, tolerance=self.goal_tolerance, horizon=self.horizon, attempts=self.attempts
         )
 
 

@@ -8,12 +8,9 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float32, Shaped
 
 from yamame.data.goals import INSTRUCTION_KEY
-from yamame.data.observations import ObservationParser
+from yamame.data.observations import ObservationParser, short_value
 from yamame.data.spaces import Keys, Leaf, flatten_space, leaf_name, stored_shape
 from yamame.errors import UserError
-
-_MAX_SHOWN = 60
-"""Characters of a value that a message shows."""
 
 
 class ActInputs:
@@ -82,7 +79,7 @@ class ActInputs:
             return np.full(self._num_envs, value)
         array = self._numbers(name, value)
         if array.dtype != np.bool_ and not np.isin(array, (0, 1)).all():
-            raise UserError(f"expected {name} to be true or false, got {_short(value)}")
+            raise UserError(f"expected {name} to be true or false, got {short_value(value)}")
         return array.astype(np.bool_)
 
     def _numbers(self, name: str, value: Any) -> Shaped[np.ndarray, "E"]:
@@ -115,7 +112,9 @@ class ActInputs:
             )
         missing = [key for key in expected if key not in value]
         if missing:
-            raise UserError(f"{where} has no {missing[0]!r}: expected the keys {expected}, got {_short(list(value))}")
+            raise UserError(
+                f"{where} has no {missing[0]!r}: expected the keys {expected}, got {short_value(list(value))}"
+            )
         unknown = [key for key in value if key not in expected]
         if unknown and not self._ignores_unknown:
             raise UserError(
@@ -132,7 +131,7 @@ class ActInputs:
         if array.shape != expected:
             raise UserError(f"expected observation {name!r} to have shape {expected}, got {array.shape}{self._hint()}")
         if is_text and not all(isinstance(text, str) for text in array.flat):
-            raise UserError(f"expected observation {name!r} to be {what}, got {_short(value)}")
+            raise UserError(f"expected observation {name!r} to be {what}, got {short_value(value)}")
         return array[None] if self._single else array
 
     def _hint(self) -> str:
@@ -159,17 +158,12 @@ def _as_array(name: str, value: Any, expected: str, kinds: Literal["biuf", "UO"]
 
 def _describe(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"a dict with the keys {_short(list(value))}"
+        return f"a dict with the keys {short_value(list(value))}"
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of {len(value)}"
     if isinstance(value, np.ndarray) and value.ndim and value.dtype != object:
         return f"an array of {value.dtype} with shape {value.shape}"
-    return f"{_short(value)} ({type(value).__name__})"
-
-
-def _short(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+    return f"{short_value(value)} ({type(value).__name__})"
 
 
 def _pair_hint(value: Any) -> str:

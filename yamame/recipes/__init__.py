@@ -215,15 +215,10 @@ def config_from_overrides(
     env_steps = applied.env_steps if "env_steps" in early else None
     config = recipe.config_for(applied.env, env_steps)
     if recipe.preset == SMALL:
-        config = imitate_overridden(config, overrides)
+        offline = {name: value for name, value in overrides.items() if name.partition(".")[0] == "offline"}
+        config = imitate_offline_data(apply_overrides(config, offline))
     config = apply_presets(config, variants, size=size, model=model)
     return apply_overrides(config, others)
-
-
-def imitate_overridden(config: RunConfig, overrides: Mapping[str, Any]) -> RunConfig:
-    """Return the config with the fields of `offline` among the overrides, and what purely offline data needs."""
-    offline = {name: value for name, value in overrides.items() if name.partition(".")[0] == "offline"}
-    return imitate_offline_data(apply_overrides(config, offline))
 
 
 def make_metadata(recipe: Recipe, config: RunConfig, command: Sequence[str] = ()) -> RunMetadata:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.distributed.learners import is_output_process
+from yamame.envs.env_fn import name_function
 from yamame.errors import describe_error
 from yamame.metrics.registry import METRICS, get_metric, read_metrics
 from yamame.runs.directory import CONFIG, METADATA, REPORT, REPORT_HTML, RESULT
@@ -137,7 +138,8 @@ def _flags_of_environment(env: Any) -> str:
     described = env if isinstance(env, dict) else {}
     module, colon, _ = str(described.get("id", "")).partition(":")
     if isinstance(function := described.get("env_fn"), dict):
-        return f" --env {function.get('callable') or 'MODULE:FUNCTION'}"
+        test = described.get("eval_env_fn")
+        return name_function(function.get("callable"), test.get("callable") if isinstance(test, dict) else None)
     return f" --import {module}" if colon else ""
 
 

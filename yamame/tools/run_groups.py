@@ -65,7 +65,7 @@ def color_numbers(runs: Sequence[Path]) -> list[int]:
     only some are shown. Other lines are numbered in their order.
     """
     arms = [arm_of(run) for run in runs]
-    folders = {run.resolve().parent for run in runs}
+    folders = {run.parent.resolve() for run in runs}
     if None in arms or len(folders) != 1 or len(set(arms)) < len(arms):
         return list(range(len(runs)))
     order = arms_in(*folders)

@@ -21,9 +21,7 @@ def register(subparsers: Any) -> None:
         "Every command may then import them for runs that name them, and no module of the same name elsewhere. A "
         "package includes its modules. Nothing is imported by this command.",
     )
-    trust.add_argument(
-        "modules_to_trust", metavar="MODULE", nargs="*", help="module or package, such as my_tasks"
-    )
+    trust.add_argument("modules_to_trust", metavar="MODULE", nargs="*", help="module or package, such as my_tasks")
     trust.add_argument("--remove", action="store_true", help="take the modules off the list")
     add_flags(trust, "--json")
 

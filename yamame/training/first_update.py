@@ -7,11 +7,9 @@ _LATE = 0.5
 
 
 def describe_first_update(config: RunConfig) -> str:
-    """Return in one line when the first update comes; "" for a run without updates."""
-    if not config.updates_per_env_step:
-        return ""
+    """Return in one line when the first update of a run that is to make updates comes."""
     env_steps = config.first_update_env_steps
-    if env_steps is not None and env_steps <= _LATE * config.env_steps:
+    if not is_first_update_late(config):
         return f"first update after at most {env_steps:,} of {config.env_steps:,} environment steps"
     return f"{_when(env_steps, config)}: {_remedy(config)}"
 

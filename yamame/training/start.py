@@ -14,7 +14,7 @@ from yamame.distributed.learners import current_context, launch, should_launch
 from yamame.distributed.sharding import resolve_parallelism
 from yamame.distributed.signals import StopSignal
 from yamame.distributed_context import DistributedContext
-from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.env_fn import EnvFnConfig, environment_flags
 from yamame.errors import UserError, describe_error
 from yamame.metrics.progress import ProgressBar
 from yamame.metrics.trackers.base import check_trackers
@@ -132,9 +132,19 @@ def resume_run(
         return _resume(distributed, config, directory, env_steps, quiet, callbacks, track)
 
 
-def check_resumable(config: RunConfig, changed: RunConfig) -> None:
-    """Raise `UserError` for a field in which a run cannot change when it is resumed."""
-    for path in diff_configs(config, changed):
+def check_resumable(directory: Path, config: RunConfig, changed: RunConfig, *, env_steps: int | float | None) -> None:
+    """Raise `UserError` for a field in which a run cannot change when it is resumed: in any if it has finished.
+
+    Args:
+        directory: Run directory.
+        config: Config of the run.
+        changed: Config with which it is to be resumed.
+        env_steps: New number of environment steps; None: that of the config.
+    """
+    paths = diff_configs(config, changed)
+    if paths and env_steps is None and (directory / RESULT).exists():
+        raise UserError(f"{directory} has finished: pass env_steps, too, to train on with another {', '.join(paths)}")
+    for path in paths:
         if not any(path == name or path.startswith(f"{name}.") for name in RESUMABLE):
             raise UserError(
                 f"{path} cannot change when a run is resumed, only {', '.join(RESUMABLE)} can: train a new run, which "
@@ -216,7 +226,8 @@ def _train_and_evaluate(trainer: Trainer, *, quiet: bool, track: Sequence[str] |
             print(f"{config.env.task_name}: {trainer.algorithm.compute}", file=sys.stderr)
             if trainer.state.random_baseline is None:
                 print(f"evaluating random actions over {config.eval.final_trials} trials", file=sys.stderr)
-        if distributed.is_main and not trainer.algorithm.num_updates and (is_first_update_late(config) or not quiet):
+        announces = config.updates_per_env_step and (is_first_update_late(config) or not quiet)
+        if distributed.is_main and announces and not trainer.algorithm.num_updates:
             print(describe_first_update(config), file=sys.stderr)
         unit = "simulated env steps" if config.offline.is_offline_only else "env steps"
         may_end_early = config.eval.stop_return is not None
@@ -276,16 +287,10 @@ def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: st
 
 def _how_to_resume(trainer: Trainer) -> str:
     """Return the command that resumes a run. It names the modules of the environment and of the test tasks."""
-    env, command = trainer.config.env, f"yamame resume {trainer.directory}"
-    if isinstance(env, EnvFnConfig):
-        name = import_name(env.env_fn)
-        if name is None:
-            return f"yamame.resume({str(trainer.directory)!r}, env_fn=...)"
-        modules = [test.partition(":")[0] for test in [import_name(env.eval_env_fn)] if test]
-        command, named = f"{command} --env {name}", {name.partition(":")[0]}
-    else:
-        modules, named = list(getattr(env, "imported_modules", ())), set()
-    return command + "".join(f" --import {module}" for module in modules if module not in named)
+    env = trainer.config.env
+    if isinstance(env, EnvFnConfig) and import_name(env.env_fn) is None:
+        return f"yamame.resume({str(trainer.directory)!r}, env_fn=...)"
+    return f"yamame resume {trainer.directory}{environment_flags(env)}"
 
 
 def _write_run_files(trainer: Trainer, metadata: RunMetadata) -> None:

@@ -135,6 +135,8 @@ def test_an_arm_of_a_sweep_keeps_its_color(tmp_path: Path) -> None:
     order = ["full", "no-popart", "no-memory", "gru", "gru+no-popart"]
     assert arms_in(tmp_path / "sweep") == order
     folders = {arm: tmp_path / "sweep" / f"{arm}-seed-0" for arm in order}
+    (tmp_path / "sweep" / "no-popart-seed-1").symlink_to(tmp_path / "other")
+    assert color_numbers([tmp_path / "sweep" / "no-popart-seed-1"]) == [1]
     with client(tmp_path) as asking:
         known = ids(asking)
 

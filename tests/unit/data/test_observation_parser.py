@@ -55,12 +55,12 @@ REFUSED: dict[str, tuple[spaces.Space[Any], Any, str]] = {
     "no echo": (
         spaces.Box(0, 30, (3,)),
         [1.0, 1e38, 2.0],
-        "is 1e+38 at [1] of Box(0.0, 30.0, (3,), float32), expected numbers below 1e+30",
+        "is 1e+38 at [1] of Box(0.0, 30.0, (3,), float32), expected magnitudes below 1e+30",
     ),
     "beyond float32": (
         spaces.Box(-np.inf, np.inf, (1,)),
         [-1e200],
-        "is -1e+200 at [0] of Box(-inf, inf, (1,), float32), expected numbers below 1e+30",
+        "is -1e+200 at [0] of Box(-inf, inf, (1,), float32), expected magnitudes below 1e+30",
     ),
     "largest float": (
         spaces.Box(-np.inf, np.inf, ()),

@@ -1,6 +1,7 @@
 """Goals of every space are followed and relabeled like those of a Box."""
 
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ from yamame.data.trajectory import Trajectory
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.goal_tolerance import find_goal_tolerance
 from yamame.errors import UserError
+
+
+def tolerance_of(make: Callable[[], Any]) -> float | None:
+    with closing(make()) as env:
+        return find_goal_tolerance(env)
+
 
 Goal = Callable[[np.ndarray], Any]
 
@@ -136,7 +143,7 @@ def test_rewards_follow_the_goal_and_missed_ones_are_relabeled(kind: str) -> Non
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"Text"}))
 def test_the_tolerance_is_found(kind: str) -> None:
     space, goal_of = KINDS[kind]
-    tolerance = find_goal_tolerance(partial(Cells, space, goal_of))
+    tolerance = tolerance_of(partial(Cells, space, goal_of))
     assert tolerance is not None and 0 <= tolerance <= 0.5
 
 
@@ -179,7 +186,7 @@ def test_rewards_that_are_not_those_of_equal_goals(kind: str, reward: Any, toler
             self.target = np.array([0, 0])
             return self.observe(), {}
 
-    found = find_goal_tolerance(partial(Wide, *KINDS[kind], reward))
+    found = tolerance_of(partial(Wide, *KINDS[kind], reward))
     assert found is None if tolerance is None else found == pytest.approx(tolerance, abs=1e-6)
 
 

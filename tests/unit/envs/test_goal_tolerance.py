@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,12 @@ from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.goal_tolerance import find_goal_tolerance
 from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.errors import UserError
+
+
+def tolerance_of(make: Callable[[], Any]) -> float | None:
+    with closing(make()) as env:
+        return find_goal_tolerance(env)
+
 
 RADIUS = 0.05
 GOAL = np.array([1.0, -0.5, 0.25])
@@ -57,7 +64,7 @@ def config(compute_reward: Callable[..., Any] | None, **settings: Any) -> EnvFnC
 
 
 def test_the_tolerance_is_the_largest_difference_in_all_numbers_that_is_rewarded() -> None:
-    assert find_goal_tolerance(partial(Reach, sparse)) == pytest.approx(RADIUS / np.sqrt(3), rel=1e-6)
+    assert tolerance_of(partial(Reach, sparse)) == pytest.approx(RADIUS / np.sqrt(3), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +79,7 @@ def test_the_tolerance_is_the_largest_difference_in_all_numbers_that_is_rewarded
     ],
 )
 def test_rewards_without_a_step(compute_reward: Callable[..., Any] | None, tolerance: float | None) -> None:
-    assert find_goal_tolerance(partial(Reach, compute_reward)) == tolerance
+    assert tolerance_of(partial(Reach, compute_reward)) == tolerance
 
 
 def test_the_reward_of_a_wrapper_counts() -> None:
@@ -80,12 +87,12 @@ def test_the_reward_of_a_wrapper_counts() -> None:
         def compute_reward(self, achieved: np.ndarray, desired: np.ndarray, info: dict[str, Any]) -> Any:
             return sparse(achieved / 4, desired / 4, info)
 
-    tolerance = find_goal_tolerance(lambda: Farther(Reach(sparse)))
+    tolerance = tolerance_of(lambda: Farther(Reach(sparse)))
     assert tolerance == pytest.approx(4 * RADIUS / np.sqrt(3), rel=1e-6)
 
 
 def test_goals_that_must_be_hit_exactly() -> None:
-    tolerance = find_goal_tolerance(partial(Reach, lambda achieved, desired, info: (achieved == desired).all()))
+    tolerance = tolerance_of(partial(Reach, lambda achieved, desired, info: (achieved == desired).all()))
     assert tolerance is not None and tolerance < 1e-12
 
 
@@ -116,7 +123,7 @@ def test_goals_that_are_no_vectors_are_observations() -> None:
     class Kitchen(Reach):
         observation_space = spaces.Dict({ACHIEVED_KEY: spaces.Dict(), DESIRED_KEY: spaces.Dict()})
 
-    assert find_goal_tolerance(partial(Kitchen, sparse)) is None
+    assert tolerance_of(partial(Kitchen, sparse)) is None
 
 
 def test_a_reward_that_raises_is_one_line_and_closes_the_environments() -> None:

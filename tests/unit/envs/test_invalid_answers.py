@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from yamame.envs.env_fn import EnvFnConfig
-from yamame.envs.vector.faults import InvalidEnvOutputError, fault_from_exception
+from yamame.envs.vector.faults import InvalidEnvOutputError, fault_from_exception, nonfinite_rows, validate_finite
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.vector.serial import SerialVectorEnv, make_envs
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
@@ -146,7 +146,7 @@ def test_an_invalid_first_reset_is_one_line(answer: Answer, message: str) -> Non
 VECTOR_ANSWERS: dict[str, tuple[Answer, str]] = {
     "info None": (lambda step: (*step[:4], None), "info is a NoneType"),
     "success text": (lambda step: (*step[:4], {"success": ["yes", "no"]}), "info['success'] is not a number"),
-    "success of shape (2, 1)": (lambda step: (*step[:4], {"success": np.ones((2, 1))}), "info['success'] has shape"),
+    "success of shape (2, 2)": (lambda step: (*step[:4], {"success": np.ones((2, 2))}), "info['success'] has shape"),
     "terminated of shape (2, 1)": (lambda step: (*step[:2], np.ones((2, 1)), *step[3:]), "terminated has shape (2, 1)"),
     "terminated text": (lambda step: (*step[:2], ["False", "False"], *step[3:]), "terminated is not a number"),
     "truncated NaN": (lambda step: (*step[:3], np.array([0, np.nan]), step[4]), "truncated is neither True nor False"),
@@ -280,3 +280,19 @@ def test_a_vector_environment_calls_only_infinity_infinity() -> None:
     assert "environment 1 returned infinity" in fault.message
     with pytest.raises(UserError, match=r"environment 1 at step 1 .* is 1e\+200 at \[0\] of Box"):
         returns(1e200).step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nan_is_found_in_floats_of_any_size(dtype: type[np.floating[Any]]) -> None:
+    observation, reward = {"position": np.array([[0.0], [np.nan]], dtype)}, np.zeros(2, np.float32)
+    assert nonfinite_rows(observation, reward).tolist() == [False, True]
+    with pytest.raises(InvalidEnvOutputError, match="environment 1 returned NaN in observation 'position'"):
+        validate_finite(observation, reward, np.zeros(2, np.int64))
+
+
+def test_a_vector_environment_may_stack_successes_of_one_number() -> None:
+    answering = VectorAnswering(lambda step: (*step[:4], {"success": np.array([[True], [False]])}), at_step=1)
+    envs = GymnasiumVectorAdapter(answering, 0)
+    envs.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
+    success = envs.step(np.zeros(2, np.int64)).success
+    assert success is not None and success.tolist() == [True, False]

@@ -85,7 +85,7 @@ def test_the_end_of_a_success_is_not_in_the_space(kind: str) -> None:
         (
             spaces.Box(0, 1, (2,)),
             np.array([0.0, 3.4e38]),
-            "is 3.4e+38 at [1] of Box(0.0, 1.0, (2,), float32), expected numbers below 1e+30",
+            "is 3.4e+38 at [1] of Box(0.0, 1.0, (2,), float32), expected magnitudes below 1e+30",
         ),
     ],
 )

@@ -17,7 +17,7 @@ from yamame.envs.env_fn import EnvFnConfig
 from yamame.nets.action_embedding import EMBEDDING_SIZE, ActionEmbedding
 from yamame.nets.heads.actor import Actor, ActorConfig
 from yamame.nets.heads.critic import ActionInputCritic, DiscreteCritic
-from yamame.nets.heads.distributions import SampledCategoricalPolicy
+from yamame.nets.heads.distributions import DiscreteComponents, FactoredPolicy, SampledCategoricalPolicy
 from yamame.recipes.settings.paper import paper_agent
 from yamame.recipes.settings.presets import default_config, small_agent
 
@@ -194,3 +194,18 @@ def test_an_agent_trains_and_acts(space: Any, tmp_path: Any) -> None:
     assert run.result["updates"] == 4
     action = yamame.load(run.directory).act(np.zeros(2, np.float32), action_mask=Choices(space).mask())
     assert space.contains(action)
+
+
+def test_the_gradient_of_several_components_is_that_of_the_expectation() -> None:
+    generator = torch.Generator().manual_seed(0)
+    grid = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
+    noise = torch.cartesian_prod(grid, grid)[:, None]
+    logits = torch.randn(1, 1, 7, dtype=torch.float64, generator=generator).requires_grad_()
+    value = torch.randn(3, 4, dtype=torch.float64, generator=generator)
+    policy = FactoredPolicy.from_logits(
+        logits.expand(len(noise), -1, -1), DiscreteComponents((3, 4)), (0.0, 1.0), sampled=True
+    )
+    found = policy.expected_value(lambda choice: value[choice[..., 0], choice[..., 1]][:, None], noise).mean()
+    exact = (logits[0, 0, :3].softmax(0)[:, None] * logits[0, 0, 3:].softmax(0) * value).sum()
+    (found_gradient,), (exact_gradient,) = (torch.autograd.grad(each, logits) for each in (found, exact))
+    assert (found_gradient - exact_gradient).norm() < 0.05 * exact_gradient.norm()

@@ -13,8 +13,6 @@ from yamame.envs.env_fn import EnvFnConfig
 from yamame.recipes import config_from_flags, load_recipe
 from yamame.run_config import RunConfig, experiment_settings
 from yamame.tools.run_groups import group_by_seed
-from yamame.tools.viewer.run_index import RunIndex
-from yamame.tools.viewer.runs import SummaryCache
 
 BASE = load_recipe("popgym").make_config(load_recipe("popgym").env)
 
@@ -56,6 +54,10 @@ def runs(tmp_path: Path) -> Path:
 
 
 def test_figures_and_viewer_have_the_same_groups(runs: Path) -> None:
+    pytest.importorskip("starlette")
+    from yamame.tools.viewer.run_index import RunIndex
+    from yamame.tools.viewer.runs import SummaryCache
+
     in_figures = [{run.name for run in group.runs} for group in group_by_seed([runs])]
     index = RunIndex([runs])
     in_viewer: dict[str, set[str]] = {}

@@ -50,6 +50,8 @@ def test_every_study_has_a_list(name: str) -> None:
 def test_a_short_budget_and_random_actions_are_in_plot_and_table(
     name: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if name == "fig3":
+        pytest.importorskip("popgym")
     drawn: list[matplotlib.figure.Figure] = []
     monkeypatch.setattr("yamame.tools.study.reproduce_report.save", lambda figure, path: drawn.append(figure))
     for budget in (0.1, 1.0):

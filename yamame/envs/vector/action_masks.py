@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -46,8 +45,11 @@ class MaskMethodWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not (isinstance(result, tuple) and len(result) == 5 and _lacks_mask(result[4])) or result[2]:
             return result
         mask = None
-        with suppress(*((Exception,) if result[3] else ())):
+        try:
             mask = self._method()
+        except Exception:
+            if not result[3]:
+                raise
         return *result[:4], {**result[4], ACTION_MASK_KEY: mask}
 
 

@@ -242,7 +242,12 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         masks = self._masks.from_vector_info(info, self.num_envs)
         if self._mask_method is None or any(mask is not None for mask in masks):
             return masks
-        return list(self._mask_method())
+        try:
+            return list(self._mask_method())
+        except ENV_ERRORS:
+            if not self._ended.any():  # else an episode is over, after which the method may fail
+                raise
+            return masks
 
     def _flatten(self, observation: Any, rows: Bool[np.ndarray, "E"] | None = None) -> dict[str, np.ndarray]:
         """Return leaves that share no memory with the environment, which may reuse its buffers.
@@ -342,6 +347,6 @@ def _success_entry(info: Mapping[str, Any]) -> Bool[np.ndarray, "E"] | None:
     values = np.asarray(info[key])
     if values.dtype == np.object_:
         values = np.array([0.0 if value is None else value for value in values])
-    if key == "is_success" and values.size == len(values):  # Gymnasium stacks arrays of one number
+    if values.size == len(values):  # Gymnasium stacks arrays of one number
         values = values.reshape(-1)
     return (stack_rewards(values, f"info[{key!r}]") > 0) & info.get(f"_{key}", True)

@@ -126,7 +126,7 @@ class SampledCategoricalPolicy:
     allowed_N1A: Bool[Tensor, "N 1 A"] | None = None
     """Action mask; None: all actions are allowed."""
     clip: tuple[float, float] = (0.0, 1.0)
-    _last: list[tuple[Tensor, Tensor]] = field(default_factory=list, repr=False)
+    _last: list[tuple[Tensor, Tensor]] = field(default_factory=list, init=False, repr=False)
     """The last noise and its sample, which values and entropy share."""
 
     @staticmethod

@@ -3,9 +3,11 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from torch import nn
+from jaxtyping import Bool, Shaped
+from torch import Tensor, nn
 
 from yamame.data.spaces import Leaf
+from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import check_range
 from yamame.nets.blocks import Activation
 
@@ -35,3 +37,16 @@ class LeafEncoderConfig(ABC):
     @abstractmethod
     def build(self, leaf: Leaf, activation: Activation) -> nn.Module:
         """Return the module, which maps a stored leaf of N timesteps `[N, ...]` to `[N, output_size]`."""
+
+
+class NormalizingEncoder(nn.Module, ABC):
+    """Base of leaf encoders with running moments of their inputs."""
+
+    @abstractmethod
+    def update(
+        self,
+        leaf: Shaped[Tensor, "N ..."],
+        token_mask_N: Bool[Tensor, "N"],
+        ranks: DistributedContext = SINGLE_PROCESS,
+    ) -> None:
+        """Update the moments from the timesteps of a training batch where the mask is True."""

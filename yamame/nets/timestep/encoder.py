@@ -20,10 +20,9 @@ from yamame.nets import timestep
 from yamame.nets.action_embedding import EMBEDDING_SIZE, ActionEmbedding
 from yamame.nets.blocks import MLP, Activation, InputNormalizer, concat_one_hot
 from yamame.nets.ops import uncompiled
-from yamame.nets.timestep.base import LeafEncoderConfig
-from yamame.nets.timestep.image import ImageEncoder, ImageEncoderConfig
+from yamame.nets.timestep.base import LeafEncoderConfig, NormalizingEncoder
+from yamame.nets.timestep.image import ImageEncoderConfig
 from yamame.nets.timestep.instruction import (
-    InstructionCoordinateEncoder,
     InstructionCoordinatesConfig,
     InstructionTokensConfig,
 )
@@ -253,7 +252,7 @@ class TimestepEncoder(nn.Module):
         """Update the running moments of numbers, of sub-goals without bounds and of pixels from a batch."""
         self.normalizer.update(features_NF, token_mask_N, ranks)
         for name, encoder in zip(self.encoded, self.leaf_encoders, strict=True):
-            if isinstance(encoder, InstructionCoordinateEncoder | ImageEncoder):
+            if isinstance(encoder, NormalizingEncoder):
                 encoder.update(observation[name], token_mask_N, ranks)
 
     def forward(

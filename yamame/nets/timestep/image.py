@@ -17,14 +17,14 @@ from yamame.data.spaces import Leaf
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import check_range
 from yamame.nets.blocks import Activation, InputNormalizer, get_activation
-from yamame.nets.timestep.base import LeafEncoderConfig
+from yamame.nets.timestep.base import LeafEncoderConfig, NormalizingEncoder
 
 MIN_IMAGE_SIDE = 8
 """Minimum height and width in pixels of an image of bytes with channels; smaller arrays are grids or vectors."""
 MIN_PLAIN_SIDE = 16
 """Minimum height and width of other images: without channels, or of another type than uint8."""
 _MAX_FEATURE_MAP_SIDE = 7
-_MAX_PIXELS = 1 << 22
+_MAX_PIXELS = 1 << 18
 """Pixels of a batch that take part in an update of the moments."""
 
 
@@ -84,7 +84,7 @@ class ImageEncoderConfig(LeafEncoderConfig):
         return ImageEncoder(self, leaf, activation)
 
 
-class ImageEncoder(nn.Module):
+class ImageEncoder(NormalizingEncoder):
     """Pixels -> stages that halve the image until no side exceeds 7 -> linear -> LayerNorm.
 
     A stage is a 3 x 3 convolution of stride 2, an activation, and residual blocks. The same rule covers 8 x 8 and

@@ -17,7 +17,7 @@ from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import check_range
 from yamame.nets.blocks import MLP, Activation, InputNormalizer, at_least_float32
 from yamame.nets.ops import uncompiled
-from yamame.nets.timestep.base import LeafEncoderConfig
+from yamame.nets.timestep.base import LeafEncoderConfig, NormalizingEncoder
 from yamame.nets.timestep.tokens import MAX_VOCABULARY, infer_vocabulary
 
 
@@ -63,7 +63,7 @@ class InstructionCoordinatesConfig(InstructionEncoderConfig):
         return InstructionCoordinateEncoder(self, leaf, activation)
 
 
-class InstructionCoordinateEncoder(nn.Module):
+class InstructionCoordinateEncoder(NormalizingEncoder):
     """Concatenated sub-goals -> MLP -> LayerNorm.
 
     Coordinates with an upper bound are scaled to [0, 1], others have mean 0 and std 1; rows of -1 (no sub-goal) and -3

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from yamame.config.named_code import import_name
 from yamame.envs.config import EnvConfig
-from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.env_fn import EnvFnConfig, environment_flags
 from yamame.runs.locate import HUB, import_hub
 from yamame.tools.video import renders_frames
 from yamame.training.run_files import RunMetadata, read_metadata, read_result
@@ -101,9 +100,8 @@ def _row(name: str, value: float, interval: Sequence[float] | None = None) -> st
 def _use(repo: str, env: EnvConfig, result: Mapping[str, Any]) -> Iterator[str]:
     source = f"{HUB}{repo}"
     extras = ",".join(filter(None, ("hub", env.required_extra)))
-    made_by = "".join(f" --import {module}" for module in getattr(env, "imported_modules", ()))
-    if isinstance(env, EnvFnConfig):
-        made_by = f" --env {import_name(env.env_fn) or 'MODULE:FUNCTION'}  # makes the environment"
+    made_by = environment_flags(env)
+    made_by += "  # makes the environment" if isinstance(env, EnvFnConfig) else ""
     yield from ("```sh", f"pip install '.[{extras}]'  # in a checkout of Yamame")
     yield f"yamame eval {source} --trials {result['trials']}{made_by}"
     if renders_frames(env):
