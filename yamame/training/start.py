@@ -142,14 +142,14 @@ def check_resumable(directory: Path, config: RunConfig, changed: RunConfig, *, e
         env_steps: New number of environment steps; None: that of the config.
     """
     paths = diff_configs(config, changed)
-    if paths and env_steps is None and (directory / RESULT).exists():
-        raise UserError(f"{directory} has finished: pass env_steps, too, to train on with another {', '.join(paths)}")
     for path in paths:
         if not any(path == name or path.startswith(f"{name}.") for name in RESUMABLE):
             raise UserError(
                 f"{path} cannot change when a run is resumed, only {', '.join(RESUMABLE)} can: train a new run, which "
                 "may start with the weights of this one (init_from)"
             )
+    if paths and env_steps is None and (directory / RESULT).exists():
+        raise UserError(f"{directory} has finished: pass env_steps, too, to train on with another {', '.join(paths)}")
 
 
 def _check_pickles(callbacks: Sequence[Callback]) -> None:

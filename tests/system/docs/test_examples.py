@@ -16,6 +16,7 @@ from yamame import api, cli
 from yamame.config.flags import parse_flags
 from yamame.recipes import config_from_flags, load_recipe
 from yamame.tools import figure as figures
+from yamame.tools import train
 from yamame.tools.bench.benchmarks import parse_benchmark
 from yamame.tools.figure import load_figure
 
@@ -71,9 +72,9 @@ def test_python_in_documents_runs(document: str) -> None:
 @pytest.mark.parametrize("line", commands("yamame"))
 def test_commands_in_documents_can_be_read(line: str) -> None:
     options, rest = cli._parser().parse_known_args(shlex.split(line, comments=True)[1:])
-    if options.command is cli._train and options.recipe is None:
+    if options.command is train._train and options.recipe is None:
         assert options.env
-    elif options.command is cli._train:
+    elif options.command is train._train:
         config_from_flags(load_recipe(options.recipe), options.variant, rest)
     elif options.command is cli._bench:
         parse_benchmark(options.what, rest)

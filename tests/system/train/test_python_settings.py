@@ -109,7 +109,7 @@ def test_a_run_that_is_resumed_takes_settings_that_may_change(capsys: pytest.Cap
     for flags, message in ((["--num-envs", "8"], "num_envs cannot change"), (["--eval.trails", "8"], "--eval.trials?")):
         assert main(["resume", "run", *flags]) == 2
         assert message in capsys.readouterr().err
-    for settings in ({"eval": {"final_trials": 3}}, {"learner.learning_rate": 1e-3}):
+    for settings in ({"eval": {"final_trials": 7}}, {"learner.learning_rate": 5e-3}):
         with pytest.raises(yamame.UserError, match="run has finished: pass env_steps, too"):
             run.resume(**settings)
     assert before == {path: path.read_bytes() for path in Path("run").rglob("*.json")}
