@@ -1,5 +1,6 @@
 """An agent that learns from stored data alone imitates it, unless the user says otherwise."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS, FilteredBCLoss
 from yamame.data.schema import TaskSpec
 from yamame.envs.env_fn import EnvFnConfig
-from yamame.recipes import PAPER, config_from_flags, config_from_overrides, imitate_overridden, load_recipe
+from yamame.recipes import PAPER, config_from_flags, config_from_overrides, load_recipe, own_recipe
 from yamame.recipes.settings.presets import amago_config, default_config
 from yamame.run_config import RunConfig
 
@@ -44,9 +45,9 @@ def test_stored_data_alone_is_imitated(flags: list[str], imitates: bool) -> None
 @pytest.mark.parametrize("offline", [{"offline": {"data": ("a",)}}, {"offline.data": ("a",)}])
 def test_python_has_the_same_default(offline: dict[str, Any]) -> None:
     assert imitation(config_from_overrides(RECIPE, [], offline)) == (1.0, True)
-    own = default_config(EnvFnConfig(env_fn=dict, horizon=4))
-    assert imitation(imitate_overridden(own, {**offline, "seed": 3})) == (1.0, True)
-    assert imitate_overridden(own, {"seed": 3}) == own
+    own = own_recipe(EnvFnConfig(env_fn=dict, horizon=4))
+    assert imitation(config_from_overrides(own, [], {**offline, "seed": 3})) == (1.0, True)
+    assert config_from_overrides(own, [], {"seed": 3}) == replace(default_config(own.env), seed=3)
 
 
 def test_settings_of_the_user_and_of_the_paper_come_first() -> None:
