@@ -78,37 +78,48 @@ class TDLoss:
     ) -> Float[Tensor, "N G"]:
         """Return TD targets in units of scaled reward.
 
+        Traces subtract Q(s, a) of the data's action. The minimum over critics of Q(s, a) is lower than that of V(s), an
+        average over actions, so that with minima inside the recursion targets would grow with every step of it. Each
+        critic therefore has a recursion of its own, and the minimum is that of the finished targets.
+
         A trace is lambda min(1, pi(a | s) / mu(a | s)), with the probability mu that the collector recorded. Data
         without it, such as imported datasets, has `n_step` targets.
 
         `pessimistic`: the minimum of the sampled critics; otherwise their mean, for an actor that only imitates and so
         exploits no overestimate (as in the authors' code).
         """
-        q_NKGX = torch.stack([q for q in (values.q_policy_NKG, values.q_data_NKG) if q is not None], dim=-1)
-        sampled_NKGX = random_subset(q_NKGX, self.num_critics_in_target, generator)
-        value_NG, *data_value_NG = (sampled_NKGX.amin(dim=1) if pessimistic else sampled_NKGX.mean(dim=1)).unbind(-1)
-        reward_N = batch.reward.to(value_NG.dtype) * self.reward_scale
+        reward_N = batch.reward.to(values.q_policy_NKG.dtype) * self.reward_scale
         terminal_N = batch.terminated | batch.truncated if self.truncation_is_terminal else batch.terminated
-        if values.log_prob_NG is None:
+        if values.q_data_NKG is None or values.log_prob_NG is None:
             return n_step_target(
                 reward_N=reward_N,
                 terminal_N=terminal_N,
                 valid_N=batch.loss_mask,
-                value_NG=value_NG,
+                value_NG=self._of_critics(values.q_policy_NKG, generator, pessimistic=pessimistic),
                 gammas_G=gammas_G,
                 n=self.n_step,
             )
         log_ratio_NG = values.log_prob_NG - batch.extras[ACTING_LOG_PROB][:, None]
-        return trace_target(
+        trace_NG = self.trace_decay * log_ratio_NG.clamp(max=0.0).exp()
+        num_critics = values.q_policy_NKG.shape[1]
+        target_NC = trace_target(
             reward_N=reward_N,
             terminal_N=terminal_N,
             valid_N=batch.loss_mask,
-            value_NG=value_NG,
-            action_value_NG=data_value_NG[0],
-            trace_NG=self.trace_decay * log_ratio_NG.clamp(max=0.0).exp(),
-            gammas_G=gammas_G,
+            value_NG=values.q_policy_NKG.flatten(1),
+            action_value_NG=values.q_data_NKG.flatten(1),
+            trace_NG=trace_NG.repeat(1, num_critics),
+            gammas_G=gammas_G.repeat(num_critics),
             max_seqlen=batch.max_seqlen,
         )
+        return self._of_critics(target_NC.view_as(values.q_policy_NKG), generator, pessimistic=pessimistic)
+
+    def _of_critics(
+        self, q_NKG: Float[Tensor, "N K G"], generator: torch.Generator, *, pessimistic: bool
+    ) -> Float[Tensor, "N G"]:
+        """Return the minimum or the mean of a random subset of critics."""
+        q_NKG = random_subset(q_NKG, self.num_critics_in_target, generator)
+        return q_NKG.amin(dim=1) if pessimistic else q_NKG.mean(dim=1)
 
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
         """Return the loss of every token, as the value code of the critics defines it."""
