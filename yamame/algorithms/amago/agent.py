@@ -20,6 +20,8 @@ from yamame.errors import UserError, check_range
 from yamame.nets.blocks import InputNormalizer, at_least_float32
 from yamame.nets.heads.actor import Actor, ActorConfig
 from yamame.nets.heads.critic import CriticConfig
+from yamame.nets.heads.distributions import TanhGaussianPolicy
+from yamame.nets.heads.executed_action import executed_log_prob
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
@@ -210,7 +212,11 @@ class Agent(nn.Module):
             return TargetValues(code.denormalize(q_policy), None, None)
         output, q_policy = self.target_critic.q_values(state_ND, action, policy, noise_NGA, code)
         q_data = code.denormalize(code.decode(output))
-        return TargetValues(code.denormalize(q_policy), q_data, policy.log_prob(action))
+        if isinstance(policy, TanhGaussianPolicy):  # what traces divide by the probability of the executed action
+            log_prob = executed_log_prob(policy.mean_NGA, policy.log_std_NGA, action)
+        else:
+            log_prob = policy.log_prob(action)
+        return TargetValues(code.denormalize(q_policy), q_data, log_prob)
 
     def predict(
         self,

@@ -10,6 +10,8 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
+from yamame.nets.heads.executed_action import executed_log_prob
+
 QFunction = Callable[[Shaped[Tensor, "N G _"]], Float[Tensor, "N K G"]]
 """Q values of one action per token and discount: vectors, or the choices of C components where these are embedded."""
 
@@ -236,8 +238,11 @@ class TanhGaussianPolicy:
     def acting_log_prob(
         self, action_NA: Float[Tensor, "N A"], epsilon_N: Float[Tensor, "N"], *, deterministic: bool
     ) -> Float[Tensor, "N G"]:
-        """Return the log-density of an action under the policy without noise, whose density has no simple form."""
-        return self.log_prob(action_NA)
+        """Return `executed_log_prob` of actions with noise of standard deviation epsilon.
+
+        A mode counts as a sample, since it has no density.
+        """
+        return executed_log_prob(self.mean_NGA, self.log_std_NGA, action_NA, epsilon_N)
 
     def entropy(self, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N G"]:
         """Return an unbiased estimate of the differential entropy in nats, at most log 2 per dimension on average.

@@ -1,0 +1,77 @@
+"""Probability with which actions in a box are executed: samples of a tanh-Gaussian plus exploration noise, clipped."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+BOUND = 0.99
+"""Components beyond it are one event with a probability, since noise is clipped at 1; components within have a density."""
+_NUM_NODES = 32
+
+
+def executed_log_prob(
+    mean_NGA: Float[Tensor, "N G A"],
+    log_std_NGA: Float[Tensor, "N G A"],
+    action_NA: Float[Tensor, "N A"],
+    epsilon_N: Float[Tensor, "N"] | None = None,
+) -> Float[Tensor, "N G"]:
+    """Return the log-probability of `clip(tanh(mean + std * normal) + epsilon * normal, -1, 1)`, summed over components.
+
+    It is a density within `BOUND` and a probability beyond it, so that ratios are meaningful between policies and noise
+    levels. Integrals over the action before the noise are sums at 32 quantiles of the policy and at 32 of the noise,
+    weighted by the balance heuristic (Veach and Guibas 1995), which is accurate whichever of the two is narrower.
+    Noise that is repeated from step to step counts as new noise.
+
+    Args:
+        mean_NGA: Mean of the Gaussian below tanh.
+        log_std_NGA: Logarithm of its standard deviation.
+        action_NA: Executed actions, within [-1, 1].
+        epsilon_N: Standard deviation of the noise; None: no noise.
+    """
+    std, action = log_std_NGA.exp(), action_NA[:, None]
+    density = _log_density(action.clamp(-BOUND, BOUND), mean_NGA, log_std_NGA)
+    beyond = torch.special.log_ndtr((action.sign() * mean_NGA - math.atanh(BOUND)) / std)
+    log_prob = torch.where(action.abs() >= BOUND, beyond, density)
+    if epsilon_N is not None and epsilon_N.any():
+        epsilon = epsilon_N[:, None, None]
+        noisy = _noisy_log_prob(mean_NGA, log_std_NGA, action, epsilon.clamp(min=1e-6))
+        log_prob = torch.where(epsilon > 0.0, noisy, log_prob)
+    return log_prob.sum(-1)
+
+
+def _noisy_log_prob(
+    mean_NGA: Float[Tensor, "N G A"],
+    log_std_NGA: Float[Tensor, "N G A"],
+    action_N1A: Float[Tensor, "N 1 A"],
+    epsilon_N11: Float[Tensor, "N 1 1"],
+) -> Float[Tensor, "N G A"]:
+    quantile = (torch.arange(_NUM_NODES, dtype=mean_NGA.dtype, device=mean_NGA.device) + 0.5) / _NUM_NODES
+    z_K = torch.special.ndtri(quantile)
+    height_K = torch.exp(-0.5 * z_K.square()) / (2.0 * torch.pi) ** 0.5
+    mean, log_std, action, epsilon = (each[..., None] for each in (mean_NGA, log_std_NGA, action_N1A, epsilon_N11))
+    # nodes of the policy: its density there, as a reciprocal, and the noise's
+    before = (mean + log_std.exp() * z_K).tanh()
+    slope = log_std.exp() * (1.0 - before.square()) / height_K
+    distance = (action - before) / epsilon
+    noise = torch.exp(-0.5 * distance.square()) / (epsilon * (2.0 * torch.pi) ** 0.5)
+    density = (noise / (1.0 + noise * slope)).mean(-1)
+    # nodes of the noise
+    before_noise = action - epsilon * z_K
+    inside = before_noise.abs() < 1.0
+    policy = _log_density(before_noise.clamp(-1.0 + 1e-6, 1.0 - 1e-6), mean, log_std).exp() * inside
+    density = density + (policy / (1.0 + policy * epsilon / height_K)).mean(-1)
+    # beyond the bound: a sum over the narrower of the two, of what the wider has there
+    beyond_of_noise = torch.special.ndtr((action.sign() * before - BOUND) / epsilon).mean(-1)
+    threshold = (BOUND - epsilon * z_K).clamp(-1.0 + 1e-6, 1.0 - 1e-6).atanh()
+    beyond_of_policy = torch.special.ndtr((action.sign() * mean - threshold) * (-log_std).exp()).mean(-1)
+    beyond = torch.where(epsilon[..., 0] > before.std(-1), beyond_of_noise, beyond_of_policy)
+    return torch.where(action_N1A.abs() >= BOUND, beyond, density).clamp(min=1e-30).log()
+
+
+def _log_density(
+    action: Float[Tensor, "*#shape"], mean: Float[Tensor, "*#shape"], log_std: Float[Tensor, "*#shape"]
+) -> Float[Tensor, "*#shape"]:
+    gaussian = (action.atanh() - mean) * (-log_std).exp()
+    return -0.5 * gaussian.square() - log_std - 0.9189385332046727 - torch.log1p(-action.square())
