@@ -142,7 +142,7 @@ def test_losses_and_exploration_are_the_same_everywhere(name: str) -> None:
     assert config.deterministic_actions == is_tmaze
     noise = config.exploration
     if is_tmaze:
-        assert noise == TMazeEpsilonGreedy()
+        assert noise == TMazeEpsilonGreedy(anneal_env_steps=100_000 * config.num_envs)
         return
     assert isinstance(noise, BilevelEpsilonGreedy)
     assert (noise.trial_start_initial_eps, noise.trial_start_final_eps) == (1.0, 0.05)

@@ -33,6 +33,9 @@ RECIPE = RecipeInfo(
 )
 
 
+ANNEAL_STEPS_PER_ACTOR = 100_000
+
+
 def config(env: PassiveTMazeConfig = PassiveTMazeConfig(horizon=30)) -> RunConfig:
     """The run for a corridor."""
     return tmaze(env)
@@ -66,9 +69,13 @@ def paper(env: PassiveTMazeConfig = PassiveTMazeConfig(horizon=1500)) -> RunConf
 
 
 def paper_tmaze(env: PassiveTMazeConfig | ActiveTMazeConfig) -> RunConfig:
-    """The paper's run for either kind of T-Maze."""
+    """The paper's run for either kind of T-Maze.
+
+    The authors' code anneals the noise over 100,000 steps of each actor; the paper has no number for T-Mazes.
+    """
     agent = paper_agent(
         d_model=128, d_ff=512, num_layers=2, timestep_hidden=(128, 128), timestep_width=128, acting_gamma=0.9999
     )
-    config = paper_config(env, agent=agent, reward_scale=100.0, exploration=TMazeEpsilonGreedy())
-    return replace(config, deterministic_actions=True)
+    config = paper_config(env, agent=agent, reward_scale=100.0)
+    exploration = TMazeEpsilonGreedy(anneal_env_steps=ANNEAL_STEPS_PER_ACTOR * config.num_envs)
+    return replace(config, exploration=exploration, deterministic_actions=True)

@@ -33,7 +33,7 @@ class Recorder(yamame.Callback):
 
     def on_iteration(self, run: yamame.RunProgress) -> None:
         self.calls.append(("iteration", run.env_steps))
-        run.log({"mine/steps_squared": run.env_steps**2})
+        run.log({"mine/steps_squared": float(run.env_steps**2)})
         assert run.metrics["time/update_seconds"] > 0
 
     def on_evaluation(self, run: yamame.RunProgress) -> None:
