@@ -261,6 +261,83 @@ class Recall(_Task):
         return float(action == self.symbols[previous]) / (self.asks[: self.length].sum() - 1), {}
 
 
+class HiddenPlatform(_Task):
+    """A platform is hidden in a square, as in a water maze; whoever finds it is put back to the center of the square.
+
+    The velocity is the action, and the observation is the position and whether the platform was found in this step. A
+    task is a place of the platform: a good policy sweeps the square once, then returns to the place again and again. On
+    a circle through the middle of all places it finds the platform 14.5 times, from the first step on knowing it 20.
+    """
+
+    length, SPEED, RADIUS = 160, 0.06, 0.15
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
+        self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def _start(self) -> None:
+        self.position, self.found = np.zeros(2), False
+        angle, distance = self.np_random.uniform(0.0, 2.0 * np.pi), self.np_random.uniform(0.5, 0.8)
+        self.platform = distance * np.array([np.cos(angle), np.sin(angle)])
+
+    def _observe(self) -> np.ndarray:
+        return np.array([*self.position, self.found], np.float32)
+
+    def _act(self, action: np.ndarray) -> tuple[float, dict[str, Any]]:
+        if self.found:
+            self.position = np.zeros(2)
+        self.position = np.clip(self.position + self.SPEED * np.clip(action, -1.0, 1.0), -1.0, 1.0)
+        self.found = bool(np.linalg.norm(self.position - self.platform) < self.RADIUS)
+        return float(self.found), {}
+
+
+class NoisyChoice(_Task):
+    """The better of two actions depends on the sign of one of 16 numbers; rewards have noise of five times their size.
+
+    All 16 numbers are new at every step, so that no observation occurs twice. Success: the last action is the better.
+    """
+
+    length, NOISE = 10, 0.5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(-np.inf, np.inf, (16,), np.float32)
+        self.action_space = spaces.Discrete(2)
+
+    def _observe(self) -> np.ndarray:
+        self.seen = self.np_random.normal(size=16).astype(np.float32)
+        return self.seen
+
+    def _act(self, action: int) -> tuple[float, dict[str, Any]]:
+        is_better = bool(action == (self.seen[0] > 0.0))
+        reward = 0.1 * is_better + float(self.np_random.normal(scale=self.NOISE))
+        return reward, {"success": is_better and self.time == self.length - 1}
+
+
+class Recite(_Task):
+    """Twenty symbols of four are shown one by one, then named in the same order."""
+
+    NUM_ITEMS, SYMBOLS = 20, 4
+    length = 2 * NUM_ITEMS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Discrete(self.SYMBOLS + 1)
+        self.action_space = spaces.Discrete(self.SYMBOLS)
+
+    def _start(self) -> None:
+        self.symbols = self.np_random.integers(self.SYMBOLS, size=self.NUM_ITEMS)
+
+    def _observe(self) -> int:
+        return int(self.symbols[self.time]) if self.time < self.NUM_ITEMS else self.SYMBOLS
+
+    def _act(self, action: int) -> tuple[float, dict[str, Any]]:
+        if self.time < self.NUM_ITEMS:
+            return 0.0, {}
+        return float(action == self.symbols[self.time - self.NUM_ITEMS]) / self.NUM_ITEMS, {}
+
+
 class WithoutVelocities(gymnasium.ObservationWrapper[Any, Any, Any]):
     """CartPole that observes positions only."""
 
@@ -347,6 +424,9 @@ TASKS: dict[str, UnaidedTask] = {
     "minigrid-memory-s7": UnaidedTask(_minigrid("MiniGrid-MemoryS7-v0", 245), 150_000, 0.977, 0.165),
     "minigrid-door-key-5x5": UnaidedTask(_minigrid("MiniGrid-DoorKey-5x5-v0", 250), 150_000, 0.96, 0.037),
     "combination": UnaidedTask(_own(Combination, 12), 50_000, 1.0, 1 / 12),
+    "hidden-platform": UnaidedTask(_own(HiddenPlatform, 160), 150_000, 14.5, 0.14),
+    "noisy-choice": UnaidedTask(_own(NoisyChoice, 10), 100_000, 1.0, 0.5, SUCCESS),
+    "recite-20": UnaidedTask(_own(Recite, 40), 100_000, 1.0, 0.25),
     "recall-dict": UnaidedTask(_own(Recall, 30), 100_000, 1.0, 0.25),
     "blinking-catch-pixels": UnaidedTask(_own(partial(Catch, images=True), 9), 30_000, 1.0, -0.617),
 }

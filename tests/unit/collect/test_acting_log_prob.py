@@ -77,7 +77,9 @@ def test_traces_fall_with_the_noise() -> None:
 
 
 def gaussian(mean: float, std: float, count: int) -> TanhGaussianPolicy:
-    return TanhGaussianPolicy(mean_NGA=torch.full((count, 1, 1), mean), log_std_NGA=torch.full((count, 1, 1), std).log())
+    return TanhGaussianPolicy(
+        mean_NGA=torch.full((count, 1, 1), mean), log_std_NGA=torch.full((count, 1, 1), std).log()
+    )
 
 
 def probability(mean: float, std: float, action_N: Tensor, epsilon: float) -> Tensor:
