@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from yamame.envs.dark_key_to_door import DarkKeyToDoorVectorEnv
+from yamame.envs.endless_tmaze import EndlessTMazeVectorEnv
 from yamame.envs.maze_runner import MazeRunnerVectorEnv
 from yamame.envs.package_delivery import LEFT, PackageDeliveryVectorEnv
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, GREY, HINT, GridCanvas, PlaneCanvas
@@ -20,6 +21,7 @@ from yamame.errors import UserError
 OURS: dict[str, Any] = {
     "passive T-maze": TMazeVectorEnv,
     "active T-maze": partial(TMazeVectorEnv, passive=False),
+    "endless T-maze": EndlessTMazeVectorEnv,
     "Dark Key-To-Door": DarkKeyToDoorVectorEnv,
     "Package Delivery": PackageDeliveryVectorEnv,
     "MazeRunner": MazeRunnerVectorEnv,
