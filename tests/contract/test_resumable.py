@@ -16,6 +16,7 @@ from yamame.envs.config import EnvConfig
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
 from yamame.envs.endless_tmaze import EndlessTMazeConfig
 from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.gridnavi import GridNaviConfig
 from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.envs.maze_runner import MazeRunnerConfig
 from yamame.envs.package_delivery import PackageDeliveryConfig
@@ -73,6 +74,7 @@ TASKS: list[EnvConfig] = [
     ActiveTMazeConfig(horizon=7),
     EndlessTMazeConfig(corridor_length=2, corridors=3),
     DarkKeyToDoorConfig(size=4, horizon=30, attempt_length=8),
+    GridNaviConfig(attempts=2, attempt_length=6),
     WindConfig(horizon=9),
     PackageDeliveryConfig(horizon=20),
     MazeRunnerConfig(horizon=20, rewired=True),
