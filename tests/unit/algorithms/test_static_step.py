@@ -32,6 +32,7 @@ from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.linear_recurrence import LinearRecurrenceConfig
 from yamame.nets.sequence.transformer import TransformerConfig
+from yamame.nets.sequence.windowed import WindowedTransformerConfig
 from yamame.nets.static_step import PackedTensors, StaticStep
 
 ENVS, STEPS, CONTEXT = 3, 200, 12
@@ -40,7 +41,7 @@ TRANSFORMER = TransformerConfig(num_heads=2, d_ff=32, **TINY)
 SHIFTED = replace(TRANSFORMER, token_shift=True, position_embedding="rotary")
 LEARNED = replace(TRANSFORMER, position_embedding="learned")
 GRU, FEEDFORWARD = GRUConfig(**TINY), FeedForwardConfig(**TINY)
-LINEAR = LinearRecurrenceConfig(d_ff=32, **TINY)
+LINEAR, WINDOWED = LinearRecurrenceConfig(d_ff=32, **TINY), WindowedTransformerConfig(num_heads=2, d_ff=32, **TINY)
 every_kind = pytest.mark.parametrize(
     ("encoder", "action_space", "masked"),
     [
@@ -52,6 +53,7 @@ every_kind = pytest.mark.parametrize(
         (FEEDFORWARD, SEVERAL, False),
         (FEEDFORWARD, DISCRETE, True),
         (LINEAR, DISCRETE, True),
+        (WINDOWED, CONTINUOUS, False),
     ],
     ids=[
         "transformer",
@@ -62,6 +64,7 @@ every_kind = pytest.mark.parametrize(
         "feedforward",
         "feedforward-masked",
         "linear-masked",
+        "windowed",
     ],
 )
 
