@@ -63,13 +63,13 @@ class GridNaviVectorEnv(NumpyVectorEnv):
 
     @override
     def step(self, actions: Int64[np.ndarray, "E"]) -> StepResult[Float32[np.ndarray, "E 2"]]:
+        """Step every grid. At the end both flags are set."""
         self._cell = self._next_cell[self._cell, actions]
         self._time += 1
         at_goal = self._cell == self.goal
-        out_of_time = self._time >= self.attempt_length
+        ended = self._time >= self.attempt_length
         reward = np.where(at_goal, 1.0, -0.1)
-        success = out_of_time & at_goal
-        return self._observed_xy[self._cell], reward, np.zeros_like(at_goal), out_of_time, {"success": success}
+        return self._observed_xy[self._cell], reward, ended, ended.copy(), {"success": ended & at_goal}
 
     @override
     def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+import yamame
 from yamame.envs.endless_tmaze import FORWARD, LEFT, RIGHT, EndlessTMazeConfig, EndlessTMazeEnv, EndlessTMazeVectorEnv
 from yamame.errors import UserError
 
@@ -146,3 +147,7 @@ def test_empty_mazes_are_refused():
 
 def test_task_name():
     assert EndlessTMazeConfig(corridor_length=20).task_name == "endless-tmaze-10x20"
+
+
+def test_check_env_finds_nothing_unusual():
+    assert yamame.check_env(EndlessTMazeEnv, horizon=110) == []

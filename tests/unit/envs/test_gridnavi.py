@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+import yamame
 from yamame.envs.gridnavi import DOWN, LEFT, RIGHT, STAY, UP, GridNaviConfig, GridNaviEnv, GridNaviVectorEnv
 from yamame.errors import UserError
 
@@ -80,11 +81,8 @@ def test_an_attempt_ends_at_its_limit_and_succeeds_at_the_goal():
     grid.goal[:] = [10, 11]
     grid.reset(options={"new_task": False})
     ends = [grid.step(np.array([action, action]))[2:] for action in (RIGHT, RIGHT, STAY)]
-    assert [(terminated.any(), truncated.tolist()) for terminated, truncated, _ in ends] == [
-        (False, [False, False]),
-        (False, [False, False]),
-        (False, [True, True]),
-    ]
+    for (terminated, truncated, _), expected in zip(ends, (False, False, True), strict=True):
+        assert (terminated == expected).all() and (truncated == expected).all()
     assert [info["success"].tolist() for *_, info in ends] == [[False, False], [False, False], [True, False]]
 
 
@@ -146,7 +144,8 @@ def test_attempts_repeat_the_goal_and_trials_do_not():
     goal = grids.goal.copy()
     for time in range(8):
         step = trials.step(np.full(200, RIGHT))
-        assert (step.truncated == (time == 7)).all() and (step.episode_start == (time % 4 == 3)).all()
+        assert (step.truncated == (time == 7)).all() and (step.terminated == step.truncated).all()
+        assert (step.episode_start == (time % 4 == 3)).all()
         if time < 7:
             np.testing.assert_array_equal(grids.goal, goal)
         if time % 4 == 3:
@@ -181,3 +180,7 @@ def test_impossible_grids_are_refused():
 
 def test_task_name():
     assert GridNaviConfig(size=7).task_name == "gridnavi-7x7"
+
+
+def test_check_env_finds_nothing_unusual():
+    assert yamame.check_env(GridNaviEnv, horizon=60, attempts=4) == []
