@@ -8,7 +8,7 @@ from torch import Tensor
 
 from yamame.errors import UserError
 from yamame.nets.sequence import windowed
-from yamame.nets.sequence.transformer import apply_rotary
+from yamame.nets.sequence.transformer import rotary_turn
 from yamame.nets.sequence.windowed import WindowedTransformer, WindowedTransformerConfig, sink_attention
 
 INPUTS = 5
@@ -96,11 +96,16 @@ def test_no_distance_is_longer_than_those_of_training() -> None:
 def test_a_sink_that_left_the_window_is_as_far_away_as_the_cache_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = encoder_with(window=6, num_sinks=2, num_layers=1)
     turned: list[Tensor] = []
-    monkeypatch.setattr(windowed, "apply_rotary", lambda x, time_N: (turned.append(time_N), apply_rotary(x, time_N))[1])
+
+    def recorded(time_N: Tensor, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        turned.append(time_N)
+        return rotary_turn(time_N, width, dtype)
+
+    monkeypatch.setattr(windowed, "rotary_turn", recorded)
     batch = double_batch(random_windows(0, [19]))
     encoder(torch.zeros(20, INPUTS, dtype=torch.float64), batch)
-    position_N = torch.arange(20)
-    assert torch.equal(position_N + turned[0], position_N.clamp(max=6 + 2 - 1))
+    assert turned[0].tolist() == list(range(20))
+    assert turned[1].tolist() == [*range(8), *[7] * 12]
 
 
 @pytest.mark.parametrize(
@@ -117,3 +122,14 @@ def test_sinks_and_window_fit_into_the_context(context: int, window: int, num_si
 def test_impossible_settings_are_refused(fields: dict[str, int]) -> None:
     with pytest.raises(UserError):
         WindowedTransformerConfig(**fields)
+
+
+@torch.no_grad()
+def test_short_windows_are_plain_causal_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a longer window the same ones are attended to by sinks and window, with the same states."""
+    encoder = encoder_with(window=6, num_sinks=2)
+    windows = random_windows(0, [4, 7, 7, 11])
+    x_ND = torch.randn(33, INPUTS, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    with_long_ND = encoder(x_ND, double_batch(windows))
+    monkeypatch.setattr(windowed, "sink_attention", None)
+    torch.testing.assert_close(encoder(x_ND[:21], double_batch(windows[:3])), with_long_ND[:21], rtol=0, atol=1e-12)

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from yamame.data.batch import Batch
 from yamame.errors import ConfigFieldError, check_range
+from yamame.nets.attention import attend
+from yamame.nets.blocks import at_least_float32
 from yamame.nets.ops import PaddedLayout, uncompiled
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
-from yamame.nets.sequence.transformer import TransformerBlock, TransformerConfig, apply_rotary
+from yamame.nets.sequence.transformer import TransformerBlock, TransformerConfig, rotary_turn, rotate_pairs
 from yamame.types import State
 
 
@@ -71,18 +73,28 @@ class WindowedTransformer(nn.Module):
         self.config = config
         self.num_sinks = min(config.num_sinks, attention_window // 2)
         self.window = min(config.window, attention_window - self.num_sinks)
-        block = TransformerConfig(
-            d_model=config.d_model, num_heads=config.num_heads, d_ff=config.d_ff, position_embedding="rotary"
-        )
+        block = TransformerConfig(d_model=config.d_model, num_heads=config.num_heads, d_ff=config.d_ff)
         self.embed = nn.Linear(input_size, config.d_model)
         self.blocks: list[TransformerBlock] = nn.ModuleList(TransformerBlock(block) for _ in range(config.num_layers))  # type: ignore[assignment]
         self.norm = nn.LayerNorm(config.d_model)
 
     def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
-        """Return the states of all tokens, from rows padded to the length of the longest window."""
+        """Return the states of all tokens, from rows padded to the length of the longest window.
+
+        In a batch of windows that are no longer than sinks and window together this is plain causal attention.
+        """
+        if batch.max_seqlen <= self.num_sinks + self.window:
+            return self._encode(
+                timestep_ND,
+                batch.position_ids,
+                lambda _, query, sink_query, key, value: attend(query, key, value, batch, batch.max_seqlen),
+                all_near=True,
+            )
         layout = PaddedLayout.from_batch(batch)
 
-        def attend(layer: int, query_NHF: Tensor, sink_query_NHF: Tensor, key_NHF: Tensor, value_NHF: Tensor) -> Tensor:
+        def attend_rows(
+            _: int, query_NHF: Tensor, sink_query_NHF: Tensor, key_NHF: Tensor, value_NHF: Tensor
+        ) -> Tensor:
             query, sink_query, key, value = (
                 layout.pad(x_NHF.flatten(1)).unflatten(2, x_NHF.shape[1:])
                 for x_NHF in (query_NHF, sink_query_NHF, key_NHF, value_NHF)
@@ -91,7 +103,7 @@ class WindowedTransformer(nn.Module):
                 out_BLHF = sink_attention(query, sink_query, key, value, num_sinks=self.num_sinks, window=self.window)
             return layout.unpad(out_BLHF.flatten(2)).view(query_NHF.shape)
 
-        return self._encode(timestep_ND, batch.position_ids, attend)
+        return self._encode(timestep_ND, batch.position_ids, attend_rows)
 
     def initial_state(self, num_envs: int) -> "WindowState":
         """Return an empty memory."""
@@ -111,12 +123,14 @@ class WindowedTransformer(nn.Module):
         """Return the states of `step`; each attends to all slots of its memory, the empty ones masked."""
         row_E, slot_E = torch.arange(len(time_E), device=time_E.device), self._slot(time_E)
 
-        def attend(layer: int, query_EHF: Tensor, sink_query_EHF: Tensor, key_EHF: Tensor, value_EHF: Tensor) -> Tensor:
+        def attend_slots(
+            layer: int, query_EHF: Tensor, sink_query_EHF: Tensor, key_EHF: Tensor, value_EHF: Tensor
+        ) -> Tensor:
             state.key[layer][row_E, :, slot_E] = key_EHF.to(state.key.dtype)
             state.value[layer][row_E, :, slot_E] = value_EHF.to(state.value.dtype)
             return self._attend_slots(query_EHF, sink_query_EHF, state.key[layer], state.value[layer], time_E)
 
-        return self._encode(timestep_ED, time_E, attend)
+        return self._encode(timestep_ED, time_E, attend_slots)
 
     def empty_memory(self, timestep_ED: Float[Tensor, "E D"]) -> dict[str, Tensor]:
         """Return empty slots of keys and values `[E, H, slots, F]` for each layer."""
@@ -131,24 +145,38 @@ class WindowedTransformer(nn.Module):
         slot_EH1F = self._slot(time_E)[:, None, None, None].expand(-1, heads, 1, width)
         updated: dict[str, Tensor] = {}
 
-        def attend(layer: int, query_EHF: Tensor, sink_query_EHF: Tensor, key_EHF: Tensor, value_EHF: Tensor) -> Tensor:
+        def attend_slots(
+            layer: int, query_EHF: Tensor, sink_query_EHF: Tensor, key_EHF: Tensor, value_EHF: Tensor
+        ) -> Tensor:
             for name, now_EHF in ((f"key/{layer}", key_EHF), (f"value/{layer}", value_EHF)):
                 updated[name] = memory[name].scatter(2, slot_EH1F, now_EHF[:, :, None])
             return self._attend_slots(
                 query_EHF, sink_query_EHF, updated[f"key/{layer}"], updated[f"value/{layer}"], time_E
             )
 
-        return self._encode(timestep_ED, time_E, attend), updated
+        return self._encode(timestep_ED, time_E, attend_slots), updated
 
     def _encode(
-        self, x_ND: Float[Tensor, "N D"], position_N: Int64[Tensor, "N"], attend: Callable[..., Tensor]
+        self,
+        x_ND: Float[Tensor, "N D"],
+        position_N: Int64[Tensor, "N"],
+        attention: Callable[[int, Tensor, Tensor, Tensor, Tensor], Tensor],
+        *,
+        all_near: bool = False,
     ) -> Float[Tensor, "N S"]:
-        """Return the states, given attention as a function of layer, query, query of the sinks, key and value."""
+        """Return the states, given attention as a function of layer, query, query of the sinks, key and value.
+
+        `all_near`: no position is beyond sinks and window, so that both queries are the same.
+        """
         x_ND = self.embed(x_ND)
-        beyond_N = (position_N - (self.num_sinks + self.window - 1)).clamp(min=0)
+        angle_type, width = at_least_float32(x_ND).dtype, self.config.d_model // self.config.num_heads
+        turn = rotary_turn(position_N, width, angle_type)
+        sink_turn = rotary_turn(position_N.clamp(max=self.num_sinks + self.window - 1), width, angle_type)
         for layer, block in enumerate(self.blocks):
-            query, key, value = block.project_qkv(x_ND, position_N)
-            attended = attend(layer, query, apply_rotary(query, -beyond_N), key, value)
+            unturned_query, key, value = block.project_qkv(x_ND, position_N)
+            query, key = rotate_pairs(unturned_query, *turn), rotate_pairs(key, *turn)
+            sink_query = query if all_near else rotate_pairs(unturned_query, *sink_turn)
+            attended = attention(layer, query, sink_query, key, value)
             x_ND = block.feed_forward(block.add_attention_residual(x_ND, attended))
         return self.norm(x_ND)
 
