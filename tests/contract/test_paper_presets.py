@@ -17,7 +17,7 @@ from yamame.recipes import PAPER, config_from_flags, load_recipe, make_metadata,
 from yamame.recipes.settings.presets import VARIANTS, apply_variants
 from yamame.run_config import RunConfig
 
-OTHER_DOMAINS = ("gymnasium", "gymnax", "minigrid", "xland")
+OTHER_DOMAINS = ("endless-tmaze", "gridnavi", "gymnasium", "gymnax", "minigrid", "xland")
 """Recipes without an experiment of the paper."""
 
 DISCRETE = (
@@ -57,6 +57,8 @@ TABLE_4: dict[str, tuple[float, float, int, int, int, int, int, int | None]] = {
     "metaworld": (1e-4, 1e-3, 24, 20_000, 1000, 12, 2500, None),
     "half-cheetah-velocity": (1e-4, 1e-3, 24, 20_000, 1000, 12, 600, None),
     "lunar-lander": (1e-4, 1e-3, 24, 20_000, 1000, 12, 500, None),
+    "endless-tmaze": (1e-4, 1e-3, 24, 20_000, 1000, 12, 110, None),
+    "gridnavi": (1e-4, 1e-3, 24, 20_000, 1000, 12, 60, None),
     "gymnasium": (1e-4, 1e-3, 24, 20_000, 1000, 12, 500, None),
     "gymnax": (1e-4, 1e-3, 24, 20_000, 1000, 12, 8, None),
     "minigrid": (1e-4, 1e-3, 24, 20_000, 1000, 12, 245, None),
@@ -135,7 +137,7 @@ def test_losses_and_exploration_are_the_same_everywhere(name: str) -> None:
     assert learner.td.truncation_is_terminal
     assert (learner.tau, learner.max_grad_norm) == (0.003, 1.0)
     assert learner.td.reward_scale == REWARD_SCALE.get(name, 10)
-    is_tmaze = name.endswith("tmaze")
+    is_tmaze = name in ("passive-tmaze", "active-tmaze")
     acting = 0.9999 if is_tmaze else 0.999
     assert agent.all_gammas(spaces.Discrete(2)) == (*DISCRETE[:-1], acting)
     assert agent.all_gammas(spaces.Box(-1, 1)) == (*CONTINUOUS[:-1], acting)

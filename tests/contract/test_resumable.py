@@ -14,7 +14,9 @@ from yamame.data.actions import action_shape
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
+from yamame.envs.endless_tmaze import EndlessTMazeConfig
 from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.gridnavi import GridNaviConfig
 from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.envs.maze_runner import MazeRunnerConfig
 from yamame.envs.package_delivery import PackageDeliveryConfig
@@ -70,7 +72,9 @@ class SilentDiceVectorEnv(DiceVectorEnv):
 TASKS: list[EnvConfig] = [
     PassiveTMazeConfig(horizon=7),
     ActiveTMazeConfig(horizon=7),
+    EndlessTMazeConfig(corridor_length=2, corridors=3),
     DarkKeyToDoorConfig(size=4, horizon=30, attempt_length=8),
+    GridNaviConfig(attempts=2, attempt_length=6),
     WindConfig(horizon=9),
     PackageDeliveryConfig(horizon=20),
     MazeRunnerConfig(horizon=20, rewired=True),

@@ -10,7 +10,9 @@ def register_environments() -> None:
     for name, module, stem, kwargs in (
         ("PassiveTMaze", "tmaze", "TMaze", {"passive": True}),
         ("ActiveTMaze", "tmaze", "TMaze", {"passive": False}),
+        ("EndlessTMaze", "endless_tmaze", "EndlessTMaze", {}),
         ("DarkKeyToDoor", "dark_key_to_door", "DarkKeyToDoor", {}),
+        ("GridNavi", "gridnavi", "GridNavi", {}),
         ("Wind", "wind", "Wind", {}),
     ):
         register(

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from yamame.envs.dark_key_to_door import DarkKeyToDoorVectorEnv
+from yamame.envs.endless_tmaze import EndlessTMazeVectorEnv
+from yamame.envs.gridnavi import GridNaviVectorEnv
 from yamame.envs.maze_runner import MazeRunnerVectorEnv
 from yamame.envs.package_delivery import LEFT, PackageDeliveryVectorEnv
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, GREY, HINT, GridCanvas, PlaneCanvas
@@ -20,9 +22,11 @@ from yamame.errors import UserError
 OURS: dict[str, Any] = {
     "passive T-maze": TMazeVectorEnv,
     "active T-maze": partial(TMazeVectorEnv, passive=False),
+    "endless T-maze": EndlessTMazeVectorEnv,
     "Dark Key-To-Door": DarkKeyToDoorVectorEnv,
     "Package Delivery": PackageDeliveryVectorEnv,
     "MazeRunner": MazeRunnerVectorEnv,
+    "GridNavi": GridNaviVectorEnv,
     "Wind": WindVectorEnv,
 }
 every_one = pytest.mark.parametrize("make", OURS.values(), ids=OURS)

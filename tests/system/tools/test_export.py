@@ -28,6 +28,8 @@ MORE_CASES = {
     "transformer, rotary and token shift, factored": ("transformer", VECTOR, FACTORED, False, ROTARY),
     "gru, everything, masked": ("gru", EVERYTHING, spaces.Discrete(5), True, {}),
     "feedforward, everything, bits": ("feedforward", EVERYTHING, spaces.MultiBinary((2, 2)), True, {}),
+    "linear recurrence, vector, masked": ("linear_recurrence", VECTOR, spaces.Discrete(5), True, {}),
+    "windowed, vector, continuous": ("windowed", VECTOR, CONTINUOUS, False, {}),
     "gru, vector, nested actions": ("gru", VECTOR, NESTED, False, {}),
     "gru, vector, integers": ("gru", VECTOR, spaces.Box(-3, 5, (2,), np.int32), False, {}),
 }

@@ -30,7 +30,9 @@ from yamame.nets.compute import WARMUP_CALLS, Compute
 from yamame.nets.sequence.base import RecurrentEncoder, TrajectoryEncoderConfig
 from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
+from yamame.nets.sequence.linear_recurrence import LinearRecurrenceConfig
 from yamame.nets.sequence.transformer import TransformerConfig
+from yamame.nets.sequence.windowed import WindowedTransformerConfig
 from yamame.nets.static_step import PackedTensors, StaticStep
 
 ENVS, STEPS, CONTEXT = 3, 200, 12
@@ -39,6 +41,7 @@ TRANSFORMER = TransformerConfig(num_heads=2, d_ff=32, **TINY)
 SHIFTED = replace(TRANSFORMER, token_shift=True, position_embedding="rotary")
 LEARNED = replace(TRANSFORMER, position_embedding="learned")
 GRU, FEEDFORWARD = GRUConfig(**TINY), FeedForwardConfig(**TINY)
+LINEAR, WINDOWED = LinearRecurrenceConfig(d_ff=32, **TINY), WindowedTransformerConfig(num_heads=2, d_ff=32, **TINY)
 every_kind = pytest.mark.parametrize(
     ("encoder", "action_space", "masked"),
     [
@@ -49,8 +52,20 @@ every_kind = pytest.mark.parametrize(
         (GRU, DISCRETE, True),
         (FEEDFORWARD, SEVERAL, False),
         (FEEDFORWARD, DISCRETE, True),
+        (LINEAR, DISCRETE, True),
+        (WINDOWED, CONTINUOUS, False),
     ],
-    ids=["transformer", "shifted-masked", "learned", "gru", "gru-masked", "feedforward", "feedforward-masked"],
+    ids=[
+        "transformer",
+        "shifted-masked",
+        "learned",
+        "gru",
+        "gru-masked",
+        "feedforward",
+        "feedforward-masked",
+        "linear-masked",
+        "windowed",
+    ],
 )
 
 

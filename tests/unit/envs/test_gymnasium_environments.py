@@ -16,7 +16,8 @@ from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.errors import UserError
 from yamame.recipes import load_recipe, recipe_names
 
-IDS = ["yamame/PassiveTMaze-v0", "yamame/ActiveTMaze-v0", "yamame/DarkKeyToDoor-v0", "yamame/Wind-v0"]
+TASKS = ("PassiveTMaze", "ActiveTMaze", "EndlessTMaze", "DarkKeyToDoor", "GridNavi", "Wind")
+IDS = [f"yamame/{task}-v0" for task in TASKS]
 register_environments()
 
 

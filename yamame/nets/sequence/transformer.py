@@ -292,11 +292,24 @@ def apply_rotary(x: Float[Tensor, "N H F"], time_N: Int64[Tensor, "N"]) -> Float
 
     The product of two rotated vectors depends on their times only through the difference.
     """
-    exact = at_least_float32(x)
-    angle = _angles(time_N, _turns_per_step(x.shape[2], x.device), exact.dtype)[:, None]
+    return rotate_pairs(x, *rotary_turn(time_N, x.shape[2], at_least_float32(x).dtype))
+
+
+def rotary_turn(
+    time_N: Int64[Tensor, "N"], width: int, dtype: torch.dtype
+) -> tuple[Float[Tensor, "N 1 half"], Float[Tensor, "N 1 half"]]:
+    """Return cosine and sine of the angles of `apply_rotary`, for the width of a head."""
+    angle = _angles(time_N, _turns_per_step(width, time_N.device), dtype)[:, None]
+    return angle.cos(), angle.sin()
+
+
+def rotate_pairs(
+    x: Float[Tensor, "N H F"], cosine: Float[Tensor, "N 1 half"], sine: Float[Tensor, "N 1 half"]
+) -> Float[Tensor, "N H F"]:
+    """Rotate pairs of features, in the type of the angles."""
+    exact = x.to(cosine.dtype)
     even, odd = exact[..., 0::2], exact[..., 1::2]
-    turned = torch.stack([even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos()], dim=3)
-    return turned.flatten(2).to(x.dtype)
+    return torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=3).flatten(2).to(x.dtype)
 
 
 def _angles(
