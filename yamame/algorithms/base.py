@@ -52,6 +52,13 @@ class Algorithm(ABC):
         """Yield `count` batches: uniform windows of what is stored, or another selection."""
         return replay.sampler.iter_batches(count)
 
+    def updates_due(self, replay: Replay) -> int | None:
+        """Return the number of updates to make now; None: as many as `updates_per_env_step` allows.
+
+        Algorithms on policy derive it from the trials that are new in the store.
+        """
+        return None
+
     @abstractmethod
     def update(self, batch: Batch) -> Metrics:
         """Make one gradient step. Metrics stay on the device."""
@@ -98,6 +105,11 @@ class AlgorithmConfig(ABC):
         return {}
 
     @property
+    def is_on_policy(self) -> bool:
+        """Whether it learns from the newest trials alone: `RunConfig` then refuses what needs others."""
+        return False
+
+    @property
     @abstractmethod
     def model_width(self) -> int:
         """Width of the largest layers, from which `ComputeConfig` derives whether to compile."""
@@ -137,6 +149,10 @@ class AlgorithmConfig(ABC):
 
         `offline_only`: it learns from stored data alone.
         """
+        return []
+
+    def memory_remarks(self, task: TaskSpec, *, context_length: int) -> list[str]:
+        """Return what is unusual about a context length for this agent, likewise."""
         return []
 
     def num_policies(self, model: nn.Module) -> int:
