@@ -34,8 +34,8 @@ class PassesConfig:
 class NewTrials:
     """The trials that were stored since the last iteration of updates, as windows that cover them end to end.
 
-    In every pass each window is in one minibatch. The order depends on the seed, the first trial and the pass alone, so
-    that a run which is killed between two updates continues with the next minibatch.
+    In every pass each window is in one minibatch. The order depends on the seed, the iteration and the pass alone, and
+    not on ids, which a killed run does not use again: the run continues with the next minibatch.
 
     Args:
         config: Number of passes and size of minibatches.
@@ -84,7 +84,7 @@ class NewTrials:
         """Return the windows of each minibatch of a pass: in random order, each to the smallest minibatch so far."""
         parts: list[list[StoredWindow]] = [[] for _ in range(self._num_minibatches(self._open))]
         sizes = [0] * len(parts)
-        order = np.random.default_rng([self.seed, self._first, epoch]).permutation(len(self._open))
+        order = np.random.default_rng([self.seed, self.iterations, epoch]).permutation(len(self._open))
         for index in order.tolist():
             smallest = sizes.index(min(sizes))
             parts[smallest].append(self._open[index])

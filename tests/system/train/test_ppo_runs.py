@@ -83,9 +83,9 @@ def train(directory: Path, config: RunConfig) -> bool:
 
 
 def outcome(directory: Path, config: RunConfig) -> dict[str, Any]:
-    """Weights, moments, new trials and annotations; the trials themselves; the metrics but times."""
+    """Weights, moments and annotations; the trials; the metrics but times. Ids of lost trials are not used again."""
     run = Trainer(config, directory, resume=True)
-    tensors, state = collect_state(run.components, run.distributed, {})
+    tensors, _ = collect_state(run.components, run.distributed, {})
     store = run.components.replay.store
     trials = [encode(store.get(number)) for number in store.ids()]
     run.close()
@@ -93,10 +93,8 @@ def outcome(directory: Path, config: RunConfig) -> dict[str, Any]:
         {key: value for key, value in row.items() if "second" not in key and "wait" not in key}
         for row in read_metrics(directory)
     ]
-    algorithm = json.dumps(state["algorithm"], sort_keys=True)
     return {
         "tensors": {name: np.asarray(tensor).tobytes() for name, tensor in tensors.items()},
-        "algorithm": algorithm,
         "trials": trials,
         "metrics": metrics,
     }

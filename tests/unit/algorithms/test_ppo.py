@@ -16,7 +16,7 @@ from tiny import TINY_NETWORK
 
 from yamame.algorithms.amago.losses.td import ACTING_LOG_PROB
 from yamame.algorithms.on_policy import NewTrials, PassesConfig
-from yamame.algorithms.ppo.advantages import generalized_advantages
+from yamame.algorithms.ppo.advantages import RunningDeviation, generalized_advantages
 from yamame.algorithms.ppo.config import PPOConfig
 from yamame.algorithms.ppo.learner import ADVANTAGE, LOG_PROB, PPO, VALUE, VALUE_TARGET
 from yamame.algorithms.ppo.losses import policy_loss, value_loss
@@ -98,6 +98,18 @@ def test_with_lambda_1_they_are_returns_minus_values() -> None:
     np.testing.assert_allclose(found, [1 + 1 + 0.75 - 0.5, 2 + 1.5 + 1.0, 3 - 4.0], atol=1e-12)
 
 
+def test_running_deviation_of_equal_weights_is_that_of_all_numbers() -> None:
+    numbers = np.random.default_rng(0).normal(3.0, 2.0, (4, 50))
+    running = RunningDeviation(1e-9)
+    for batch in numbers:
+        running.update(batch)
+    assert running.deviation == pytest.approx(numbers.std(), rel=1e-6)
+    recent = RunningDeviation(0.5)
+    for scale in (10.0, *[1.0] * 20):
+        recent.update(scale * numbers[0])
+    assert recent.deviation == pytest.approx(numbers[0].std(), rel=1e-3)
+
+
 def test_policy_loss_against_a_slow_loop_and_its_gradient() -> None:
     generator = torch.Generator().manual_seed(0)
     log_ratio, advantage = torch.randn(2, 64, dtype=torch.float64, generator=generator)
@@ -171,7 +183,9 @@ def test_annotations_are_those_of_a_slow_loop(built: Any) -> None:
             assert found[VALUE_TARGET][time] == pytest.approx(expected + value[time], abs=1e-5)
             advantages.append((expected, float(found[ADVANTAGE][time])))
     raw, normalized = np.array(advantages).T
-    np.testing.assert_allclose(normalized, (raw - raw.mean()) / raw.std(), atol=1e-4)
+    targets = np.concatenate([each[VALUE_TARGET] for each in annotations.values()])
+    scale = max(raw.std(), algorithm.config.min_advantage_scale * targets.std())
+    np.testing.assert_allclose(normalized, (raw - raw.mean()) / scale, atol=1e-4)
     assert set(annotations[0]) == {LOG_PROB, VALUE, ADVANTAGE, VALUE_TARGET}
 
 
@@ -259,7 +273,7 @@ def test_its_settings_keep_the_task_and_the_networks_of_the_recipe() -> None:
     recipe, ppo = own.make_config(own.env), config.make_config(own.env)
     assert isinstance(ppo.algorithm, PPOConfig)
     assert ppo.algorithm.agent.trajectory_encoder == recipe.algorithm.agent.trajectory_encoder
-    assert ppo.algorithm.agent.acting_gamma == recipe.algorithm.agent.acting_gamma
+    assert ppo.algorithm.agent.actor.hidden_sizes == recipe.algorithm.agent.actor.hidden_sizes
     assert (ppo.env, ppo.env_steps, ppo.context_length, ppo.eval) == (
         recipe.env,
         recipe.env_steps,

@@ -1,4 +1,6 @@
-"""Generalized advantage estimation over one trial."""
+"""Generalized advantage estimation over one trial, and a running deviation."""
+
+from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Bool, Float64, Shaped
@@ -32,3 +34,37 @@ def generalized_advantages(
         following = delta_T[time] + gamma * trace_decay * follows_T[time] * following
         advantage_T[time] = following
     return advantage_T
+
+
+class RunningDeviation:
+    """Standard deviation of numbers that come in batches: of their mixture, with debiased weights that fall with age.
+
+    Args:
+        rate: Weight of the newest batch.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self._weight = self._mean = self._square = 0.0
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation; 0 before the first batch."""
+        if not self._weight:
+            return 0.0
+        mean = self._mean / self._weight
+        return float(np.sqrt(max(self._square / self._weight - mean * mean, 0.0)))
+
+    def update(self, batch: Shaped[np.ndarray, "n"]) -> None:
+        """Add a batch, which must not be empty."""
+        self._weight += self.rate * (1.0 - self._weight)
+        self._mean += self.rate * (float(batch.mean()) - self._mean)
+        self._square += self.rate * (float(np.square(batch).mean()) - self._square)
+
+    def state_dict(self) -> dict[str, float]:
+        """Return the averages."""
+        return {"weight": self._weight, "mean": self._mean, "square": self._square}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Restore the result of `state_dict`."""
+        self._weight, self._mean, self._square = state["weight"], state["mean"], state["square"]

@@ -50,7 +50,8 @@ class PPOAgentConfig(NetworksConfig):
 
     value: ValueConfig = field(default_factory=ValueConfig)
     acting_gamma: float = 0.99
-    """Discount factor."""
+    """Discount factor, whatever that of the recipe: returns of hundreds of steps have more noise than an iteration can
+    average. Raise it where rewards come more than a hundred steps after what they depend on."""
     initial_std: float = 0.6
     """Standard deviation of the Gaussian whose tanh is a continuous action, at the start of training."""
     actor_output_scale: float = 0.01

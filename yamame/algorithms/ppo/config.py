@@ -30,7 +30,7 @@ from yamame.nets.compute import Compute
 NUM_ENVS = (16, 8, 4, 2)
 """Default numbers of environments: the first at which trials of the whole horizon take at most an eighth of the run."""
 STEPS_PER_ITERATION = 2048
-"""Default number of environment steps of an iteration, if that is at most a 64th of the run."""
+"""Default number of environment steps of an iteration, if that is at most a 128th of the run."""
 MIN_STEPS_PER_ITERATION = 256
 MAX_CONTEXT = 1024
 """Length up to which windows are whole trials, whatever the context length of the recipe: states of learning are then
@@ -62,19 +62,15 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
         """
         trial = env.max_trial_steps
         num_envs = next((count for count in NUM_ENVS if count * trial <= env_steps // 8), NUM_ENVS[-1])
-        steps = max(min(STEPS_PER_ITERATION, env_steps // 64), MIN_STEPS_PER_ITERATION)
+        steps = max(min(STEPS_PER_ITERATION, env_steps // 128), MIN_STEPS_PER_ITERATION)
         if steps >= num_envs * trial:
             steps -= steps % (num_envs * trial)
         networks = getattr(recipe, "agent", None)
         own = {"agent": self.agent.like(networks)} if isinstance(networks, NetworksConfig) else {}
-        kept = {
-            f"agent.{name}": getattr(networks, name)
-            for name in ("acting_gamma", "max_one_hot_choices")
-            if hasattr(networks, name)
-        }
+        many = getattr(networks, "max_one_hot_choices", self.agent.max_one_hot_choices)
         return {
             **own,
-            **kept,
+            "agent.max_one_hot_choices": many,
             **({"context_length": 0} if trial <= MAX_CONTEXT else {}),
             "learner.lr_decay_iterations": max(1, env_steps // steps),
             "num_envs": num_envs,

@@ -16,7 +16,7 @@ from yamame.algorithms.amago.optimizer import ClippedAdamW
 from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.base import Algorithm, Metrics, Replay
 from yamame.algorithms.on_policy import Annotations, NewTrials, PassesConfig
-from yamame.algorithms.ppo.advantages import generalized_advantages
+from yamame.algorithms.ppo.advantages import RunningDeviation, generalized_advantages
 from yamame.algorithms.ppo.agent import PPOAgent
 from yamame.algorithms.ppo.losses import ValueErrorKind, policy_loss, value_loss
 from yamame.data.batch import Batch
@@ -29,6 +29,8 @@ LOG_PROB, VALUE, ADVANTAGE, VALUE_TARGET = "log_prob_before", "value_before", "a
 """Keys of `Batch.extras`: what was computed before the updates of an iteration."""
 _DECAYED = 0.1
 """Fraction of the learning rate at the end of its decay."""
+_SPREAD_RATE = 0.01
+"""Update rate, once an iteration, of the deviation of value targets that `min_advantage_scale` is a fraction of."""
 _KL_MARGIN = 1.5
 """Multiple of `target_kl` at which the updates of an iteration end."""
 
@@ -54,13 +56,18 @@ class PPOLearnerConfig:
     """Do not bootstrap at the time limit of a trial: the objective is the return within it, and time is an input of the
     network. False: bootstrap there, for tasks that continue."""
     normalize_advantages: bool = True
-    """Shift and scale the advantages of an iteration to mean 0 and standard deviation 1."""
+    """Shift and scale the advantages of an iteration to mean 0 and standard deviation 1, or less: see
+    `min_advantage_scale`."""
+    min_advantage_scale: float = 0.1
+    """Least divisor of advantages, in standard deviations of the value targets of the last hundred iterations or so.
+    Where a task is solved, advantages are errors of the values alone, which would otherwise be scaled up until they
+    unlearn it. 0: none (Schulman et al. 2017)."""
     max_staleness_weight: float = 2.0
     """Maximum importance weight of a transition whose trial was begun by an earlier policy (Hilton et al. 2022)."""
-    target_kl: float | None = None
+    target_kl: float | None = 0.02
     """Estimate of the KL divergence from the policy before the iteration at whose 1.5-fold its updates end; None: all
     are made."""
-    learning_rate: float = 7e-4
+    learning_rate: float = 1e-3
     """Learning rate of Adam."""
     lr_decay_iterations: int = 0
     """Iterations over which the learning rate decays linearly to a tenth; 0: constant."""
@@ -71,7 +78,7 @@ class PPOLearnerConfig:
 
     def __post_init__(self) -> None:
         check_range(self, "learning_rate", "max_grad_norm", "max_staleness_weight", "clip", gt=0)
-        check_range(self, "entropy_coef", "value_coef", "lr_decay_iterations", ge=0)
+        check_range(self, "entropy_coef", "value_coef", "lr_decay_iterations", "min_advantage_scale", ge=0)
         check_range(self, "value_clip", "target_kl", gt=0)
         check_range(self, "trace_decay", ge=0, le=1)
         check_range(self, "max_nonfinite_updates", ge=1)
@@ -120,6 +127,7 @@ class PPO(Algorithm):
         self._is_far = False
         """Whether the policy has moved beyond `target_kl` in this iteration."""
         self._of_iteration: dict[str, float] = {}
+        self._spread = RunningDeviation(_SPREAD_RATE)
         self._last_batch: Batch | None = None
         self._run_ahead = BoundedRunAhead(compute.device)
 
@@ -171,9 +179,11 @@ class PPO(Algorithm):
         targets = {trial: advantages[trial] + values[trial][:-1] for trial in values}
         all_advantages, all_targets = (np.concatenate(list(each.values())) for each in (advantages, targets))
         agent.update_value_statistics(torch.from_numpy(all_targets.astype(np.float32)).to(self.compute.device))
+        self._spread.update(all_targets)
         shift, scale = 0.0, 1.0
         if config.normalize_advantages:
-            shift, scale = float(all_advantages.mean()), float(all_advantages.std()) + 1e-8
+            floor = config.min_advantage_scale * self._spread.deviation + 1e-8
+            shift, scale = float(all_advantages.mean()), max(float(all_advantages.std()), floor)
         spread = float(all_targets.var())
         self._of_iteration = {
             "critic/td_target_mean": float(all_targets.mean()),
@@ -230,6 +240,7 @@ class PPO(Algorithm):
         self.optimizer.zero_grad()
         with self.compute.autocast():
             state_ND = agent.encode(batch)
+            policy: Any
             policy, value_N = agent.predict(state_ND, batch)
         before_N = batch.extras[LOG_PROB]
         log_ratio_N = torch.where(mask_N, policy.log_prob(batch.action)[:, 0] - before_N, 0.0)
@@ -309,6 +320,7 @@ class PPO(Algorithm):
             "trials": self.trials.state_dict(),
             "is_far": self._is_far,
             "of_iteration": dict(self._of_iteration),
+            "spread": self._spread.state_dict(),
             "annotations": {
                 str(trial): {name: torch.from_numpy(array) for name, array in arrays.items()}
                 for trial, arrays in self._annotations.items()
@@ -324,6 +336,7 @@ class PPO(Algorithm):
         self.consecutive_nonfinite, self._is_far = state["consecutive_nonfinite"], state["is_far"]
         self.trials.load_state_dict(state["trials"])
         self._of_iteration = dict(state["of_iteration"])
+        self._spread.load_state_dict(state["spread"])
         self._annotations = {
             int(trial): {name: tensor.cpu().numpy() for name, tensor in arrays.items()}
             for trial, arrays in state["annotations"].items()

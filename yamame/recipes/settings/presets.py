@@ -308,7 +308,9 @@ def _published_ppo(
     ppo = replace(
         ppo,
         agent=replace(ppo.agent, acting_gamma=gamma),
-        learner=replace(ppo.learner, passes=passes, lr_decay_iterations=0, **learner),
+        learner=replace(
+            ppo.learner, passes=passes, lr_decay_iterations=0, target_kl=None, min_advantage_scale=0.0, **learner
+        ),
     )
     return replace(config, algorithm=ppo, num_envs=num_envs, env_steps_per_iteration=num_envs * steps)
 
