@@ -210,7 +210,6 @@ class RunConfig:
         problems = {
             "offline.data": (self.offline.data, "must be empty"),
             "exploration": (not isinstance(self.exploration, NoExploration), "must be NoExploration"),
-            "deterministic_actions": (self.deterministic_actions, "must be off"),
             "updates_per_env_step": (self.updates_per_env_step, "must be 0: its updates follow from its passes"),
             "learning_starts": (self.learning_starts, "must be 0"),
             "num_learners": (self.num_learners > 1, "must be 1"),

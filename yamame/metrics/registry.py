@@ -123,6 +123,9 @@ METRICS: tuple[Metric, ...] = (
            "standard deviations of the advantage"),
     Metric("loss/value", "Value loss", "error of the values of PPO, mean over the iteration",
            "squared standard deviations of the target", "lower"),
+    Metric("critic/explained_variance", "Explained variance",
+           "1 minus the variance of PPO's advantages over that of its value targets, before the updates of the "
+           "iteration; 0: the values are no better than a constant", "fraction", "higher"),
     Metric("critic/td_error_abs", "TD error", "mean absolute TD error at the acting gamma over the iteration",
            "standard deviations of the target", "lower"),
     Metric("critic/q_normalized", "Q, normalized",
@@ -140,9 +143,6 @@ METRICS: tuple[Metric, ...] = (
            "running standard deviation of the TD targets at each gamma", "reward"),
     Metric("actor/entropy", "Policy entropy", "mean entropy of the policy at the acting gamma over the iteration",
            "nats"),
-    Metric("critic/explained_variance", "Explained variance",
-           "1 minus the variance of PPO's advantages over that of its value targets, before the updates of the "
-           "iteration; 0: the values are no better than a constant", "fraction", "higher"),
     Metric("actor/kl", "KL divergence",
            "estimate of the KL divergence from the policy before the updates of the iteration", "nats"),
     Metric("actor/clip_fraction", "Clipped fraction",

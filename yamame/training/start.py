@@ -78,6 +78,8 @@ def train_run(
     check_callbacks(callbacks)
     config = resolve_parallelism(resolve_offline_length(config))
     check_evaluation_interval(config)
+    if config.algorithm.is_on_policy and config.deterministic_actions:  # in evaluations it may be on
+        raise UserError("--deterministic-actions is on: an algorithm on policy learns from samples, turn it off")
     _ = config.resolved_context_length, to_json(config)  # raise before anything is created
     if should_launch(config):
         _check_pickles(callbacks)

@@ -211,3 +211,10 @@ def test_through_the_command_line_with_the_settings_of_other_projects(
     assert (config.env_steps_per_iteration, config.algorithm.learner.clip) == (6400, 0.1)
     with pytest.raises(UserError, match="requires the algorithm PPO"):
         config_from_flags(load_recipe("passive-tmaze"), ["rl2-half-cheetah"], [])
+
+
+def test_deterministic_actions_are_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--deterministic-actions", "--run-dir", str(tmp_path / "run"), "--quiet"]
+    assert main(["train", "passive-tmaze", "--algorithm", "ppo", *flags]) == 2
+    assert "learns from samples, turn it off" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -259,7 +259,6 @@ def test_values_are_unchanged_when_their_statistics_move(built: Any) -> None:
         ({"updates_per_env_step": 0.1}, "updates_per_env_step must be 0"),
         ({"offline.data": ("runs/other",)}, "offline.data must be empty"),
         ({"num_learners": 2}, "num_learners must be 1"),
-        ({"deterministic_actions": True}, "deterministic_actions must be off"),
         ({"replay.relabel.mode": "all"}, "replay.relabel.mode must be none"),
     ],
 )
