@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.base import AlgorithmConfig
-from yamame.collect.exploration import BilevelEpsilonGreedy, ExplorationConfig
+from yamame.collect.exploration import BilevelEpsilonGreedy, ExplorationConfig, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.config import EnvConfig
@@ -201,6 +201,24 @@ class RunConfig:
         check_range(self, "context_length", "seed", ge=0)
         check_range(self, "updates_per_env_step", "env_steps_per_iteration", "learning_starts", ge=0)
         check_range(self, "num_learners", le=1024)
+        if self.algorithm.is_on_policy:
+            self._check_on_policy()
+
+    def _check_on_policy(self) -> None:
+        """Raise `ConfigFieldError` for a setting that an algorithm on policy cannot follow."""
+        name = type(self.algorithm).__name__
+        problems = {
+            "offline.data": (self.offline.data, "must be empty"),
+            "exploration": (not isinstance(self.exploration, NoExploration), "must be NoExploration"),
+            "updates_per_env_step": (self.updates_per_env_step, "must be 0: its updates follow from its passes"),
+            "learning_starts": (self.learning_starts, "must be 0"),
+            "num_learners": (self.num_learners > 1, "must be 1"),
+            "replay.relabel.mode": (self.replay.relabel.mode != "none", "must be none"),
+        }
+        for field_name, (is_problem, rule) in problems.items():
+            if is_problem:
+                why = "which learns from the newest trials of its own policy alone"
+                raise ConfigFieldError(self, field_name, f"{rule} for {name}, {why}")
 
     @property
     def resolved_context_length(self) -> int:

@@ -25,6 +25,8 @@ RUN, SHOWN = "passive-tmaze-20261121-101500", ("python", "sh", "toml", "console"
 """A run that pages mention without having made it; what a block can be: the last two are shown and not run."""
 SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 192}
 SMALL_COMMAND = {**SMALL, "eval": {**SMALL_RUN["eval"], "interval_env_steps": 96}}
+NOT_ON_POLICY = ("updates_per_env_step", "agent.critic.hidden_sizes")
+"""Settings that an algorithm on policy refuses or lacks."""
 SMALL_BENCH = ["--repeats", "1", "--warmup", "1"]
 
 
@@ -87,7 +89,8 @@ def shrunk(config: RunConfig) -> RunConfig:
     context_length = min(config.context_length, env.max_trial_steps)
     offline = replace(config.offline, total_updates=min(config.offline.total_updates, 20))
     short = replace(config, env=env, context_length=context_length, offline=offline, num_envs=8)
-    return apply_overrides(short, SMALL_COMMAND)
+    leaves_out = NOT_ON_POLICY if config.algorithm.is_on_policy else ()
+    return apply_overrides(short, {name: value for name, value in SMALL_COMMAND.items() if name not in leaves_out})
 
 
 def _train_briefly(task: Any, **settings: Any) -> yamame.Run:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
+from jaxtyping import Shaped
 
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.codec import CorruptedRecordError
@@ -109,6 +110,14 @@ class ReplayConfig:
         )
 
 
+class StoredWindow(NamedTuple):
+    """Transitions `start : start + length` of a stored trajectory."""
+
+    trajectory_id: int
+    start: int
+    length: int
+
+
 @dataclass(frozen=True)
 class _Source:
     """A store, its ids when the batches were requested, and how many windows of each batch come from it."""
@@ -175,6 +184,40 @@ class Sampler:
         """
         return self._iter_batches(self._sources(), count)
 
+    def iter_windows(
+        self,
+        batches: Sequence[Sequence[StoredWindow]],
+        extras: Mapping[int, Mapping[str, Shaped[np.ndarray, "T ..."]]],
+    ) -> Iterator[Batch]:
+        """Yield batches of given windows of `store`, without relabeling and random numbers.
+
+        Args:
+            batches: Windows of each batch.
+            extras: Trajectory id -> extras that its batches have, too.
+
+        Raises:
+            UserError: If a trajectory cannot be read any more.
+        """
+        packed = (self._pack([self._stored_window(each, extras) for each in windows]) for windows in batches)
+        threaded = self.config.prefetch_batches and len(batches) > 1
+        with closing(prefetch(packed, depth=self.config.prefetch_batches) if threaded else packed) as ahead:
+            for _ in batches:
+                started = time.perf_counter()
+                batch = next(ahead)
+                self.wait_seconds += time.perf_counter() - started
+                yield batch
+
+    def _stored_window(
+        self, window: StoredWindow, extras: Mapping[int, Mapping[str, Shaped[np.ndarray, "T ..."]]]
+    ) -> Window:
+        try:
+            trajectory = self.store.get(window.trajectory_id, lazy=True)
+        except (CorruptedRecordError, KeyError) as error:
+            raise UserError(f"trajectory {window.trajectory_id} cannot be read any more: check its disk") from error
+        added = extras.get(window.trajectory_id, {})
+        trajectory = replace(trajectory, extras={**trajectory.extras, **added})
+        return Window(trajectory=trajectory, start=window.start, length=window.length)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the random generator and the goal statistics, as JSON values."""
         return {"rng": copy.deepcopy(self._rng.bit_generator.state), "goals": self.goal_statistics.to_json()}
@@ -217,6 +260,9 @@ class Sampler:
                     window, statistics = self._sample_window(source, statistics, rng)
                     windows.append(window)
                     num_transitions += window.length
+        return self._pack(windows), statistics
+
+    def _pack(self, windows: Sequence[Window]) -> Batch:
         batch = pack(
             windows,
             pad_tokens_to_multiple_of=self.config.pad_tokens_to_multiple_of,
@@ -224,7 +270,7 @@ class Sampler:
             pad_windows_to_multiple_of=self.config.pad_windows_to_multiple_of,
             longest_window=self.context_length,
         )
-        return self.prepare(batch) if self.prepare else batch, statistics
+        return self.prepare(batch) if self.prepare else batch
 
     def _sample_window(
         self, source: _Source, statistics: GoalStatistics, rng: np.random.Generator

@@ -54,6 +54,7 @@ class TrainingComponents:
             env_steps=self.experience.env_steps,
             vector_steps_left=vector_steps_left,
             can_update=self.replay.sampler.is_ready,
+            updates_due=self.algorithm.updates_due(self.replay),
             needs_checkpoint=store.needs_checkpoint,
             signal=signal,
             can_pause=self.experience.can_pause,

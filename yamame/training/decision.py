@@ -21,6 +21,8 @@ class RankReport:
     """Whether trajectories are deleted that the latest checkpoint needs."""
     signal: str
     """Name of the signal that was received; "": none."""
+    updates_due: int | None = None
+    """Number of updates that the algorithm makes now; None: as many as `updates_per_env_step` allows."""
     can_pause: bool = True
     """Whether the environments can be closed without losing a part of a trial."""
     trials: Sequence[TrialSummary] = ()
@@ -70,7 +72,9 @@ def decide(
     """
     env_steps = sum(report.env_steps for report in reports)
     can_update = all(report.can_update for report in reports)
-    updates = config.updates_due(env_steps=env_steps, updates=num_updates) if can_update else 0
+    updates = reports[0].updates_due
+    if updates is None:
+        updates = config.updates_due(env_steps=env_steps, updates=num_updates) if can_update else 0
     missing = min(config.resolved_env_steps_per_iteration, config.env_steps - env_steps)
     vector_steps = max(0, -(-missing // config.num_envs))
     is_due = bool(config.eval.interval_env_steps) and env_steps >= next_eval_step

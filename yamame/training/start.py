@@ -78,6 +78,8 @@ def train_run(
     check_callbacks(callbacks)
     config = resolve_parallelism(resolve_offline_length(config))
     check_evaluation_interval(config)
+    if config.algorithm.is_on_policy and config.deterministic_actions:  # in evaluations it may be on
+        raise UserError("--deterministic-actions is on: an algorithm on policy learns from samples, turn it off")
     _ = config.resolved_context_length, to_json(config)  # raise before anything is created
     if should_launch(config):
         _check_pickles(callbacks)
@@ -178,7 +180,9 @@ def _train_new(
             trainer = Trainer(config, directory, distributed=distributed, callbacks=callbacks)
             if distributed.is_main:
                 task = config.env.task_spec(trainer.experience.environments)
-                for remark in config.algorithm.remarks(task, offline_only=config.offline.is_offline_only):
+                remarks = config.algorithm.remarks(task, offline_only=config.offline.is_offline_only)
+                context_length = config.resolved_context_length
+                for remark in (*remarks, *config.algorithm.memory_remarks(task, context_length=context_length)):
                     print(remark, file=sys.stderr)
             _write_run_files(trainer, metadata)
             return _train_and_evaluate(trainer, quiet=quiet, track=track)

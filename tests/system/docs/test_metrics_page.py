@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from documents import SMALL_RUN
-from guide_reader import DOCS
+from guide_reader import DOCS, NOT_ON_POLICY
 from gymnasium import spaces
 
 import yamame
@@ -49,7 +49,7 @@ class Moody(gymnasium.Env[np.ndarray, int]):
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """What five runs log that have, between them, everything there is to measure."""
+    """What six runs log that have, between them, everything there is to measure."""
 
     def runs() -> Iterator[yamame.Run]:
         folder = tmp_path_factory.mktemp("runs")
@@ -59,6 +59,10 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         yield yamame.train("package-delivery", horizon=20, env_steps=400, **options)
         options = {**SHORT, "run_dir": folder / "test-tasks", "learning_starts": 0}
         yield yamame.train("wind", horizon=20, env_steps=400, context_length=16, **options)
+        options = {name: value for name, value in SHORT.items() if name not in NOT_ON_POLICY}
+        yield yamame.train(
+            "passive-tmaze", horizon=5, env_steps=400, algorithm="ppo", run_dir=folder / "ppo", **options
+        )
         options = {**SHORT, "run_dir": folder / "faults", "env.num_workers": 0}
         yield yamame.train(Moody, horizon=5, env_steps=400, **options)
         options = {**SHORT, "run_dir": folder / "cluster", "ray.address": "local", "ray.num_collectors": 2}

@@ -1,44 +1,40 @@
 """`Agent`: encoders, actor, critics, target networks and an optional world model."""
 
 import copy
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from gymnasium import spaces
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
+from typing_extensions import override
 
+from yamame.algorithms.acting_model import ACTING_MODULES, ActingModel
 from yamame.algorithms.amago.gammas import PAPER_CONTINUOUS, PAPER_DISCRETE
 from yamame.algorithms.amago.losses.td import TargetValues
 from yamame.algorithms.amago.losses.world_model import WorldModel
+from yamame.algorithms.networks import NetworksConfig
 from yamame.data.actions import PolicyActionSpace, num_choices
 from yamame.data.batch import Batch, Predictions
 from yamame.data.spaces import flatten_space
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
 from yamame.nets.blocks import InputNormalizer, at_least_float32
-from yamame.nets.heads.actor import Actor, ActorConfig
+from yamame.nets.heads.actor import Actor
 from yamame.nets.heads.critic import CriticConfig
 from yamame.nets.heads.distributions import TanhGaussianPolicy
 from yamame.nets.heads.executed_action import executed_log_prob
-from yamame.nets.sequence.base import TrajectoryEncoderConfig
-from yamame.nets.sequence.transformer import TransformerConfig
-from yamame.nets.timestep.encoder import TimestepEncoderConfig
 
-ACTING_MODULES = ("timestep_encoder", "trajectory_encoder", "actor")
-"""Modules of the agent that a policy needs."""
 _MAX_ABS_DELTA = 10.0
 """Clip of normalized observation deltas, so that outliers do not dominate the world-model loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentConfig:
+class AgentConfig(NetworksConfig):
     """Architecture of the agent."""
 
-    timestep_encoder: TimestepEncoderConfig = field(default_factory=TimestepEncoderConfig)
-    trajectory_encoder: TrajectoryEncoderConfig = field(default_factory=TransformerConfig)
-    actor: ActorConfig = field(default_factory=ActorConfig)
     critic: CriticConfig = field(default_factory=CriticConfig)
     multi_gamma: bool = True
     """Train all gammas in parallel; off: only the acting one (paper: ablation)."""
@@ -60,6 +56,11 @@ class AgentConfig:
         check_range(self, "gammas", "acting_gamma", gt=0, lt=1)
         check_range(self, "max_one_hot_choices", ge=0)
 
+    @override
+    def with_head_sizes(self, hidden_sizes: Sequence[int]) -> "AgentConfig":
+        critic = replace(self.critic, hidden_sizes=tuple(hidden_sizes))
+        return replace(super().with_head_sizes(hidden_sizes), critic=critic)
+
     def embeds(self, action_space: PolicyActionSpace) -> bool:
         """Return whether the choices of actions are embedded."""
         return 0 < self.max_one_hot_choices < sum(num_choices(action_space))
@@ -72,7 +73,7 @@ class AgentConfig:
         return (*(self.gammas or defaults), self.acting_gamma)
 
 
-class Agent(nn.Module):
+class Agent(ActingModel):
     """Maps batches to states and states to predictions.
 
     Paper: section 3. The heads have target networks, the encoders do not.
@@ -272,6 +273,7 @@ class Agent(nn.Module):
         _move(list(self.averaged.parameters()), [each for module in present for each in module.parameters()], rate)
         torch._foreach_copy_(list(self.averaged.buffers()), [each for module in present for each in module.buffers()])
 
+    @override
     def acting_module(self, name: str) -> Any:
         """Return one of `ACTING_MODULES`: its moving average if there is one."""
         return getattr(self, name) if self.averaged is None else self.averaged[name]

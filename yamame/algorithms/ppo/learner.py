@@ -1,0 +1,343 @@
+"""`PPO`: values and advantages of the newest trials, then clipped updates in several passes over them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from typing_extensions import override
+
+from yamame.algorithms.amago.divergence import describe_large_input
+from yamame.algorithms.amago.losses.td import ACTING_LOG_PROB
+from yamame.algorithms.amago.optimizer import ClippedAdamW
+from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.base import Algorithm, Metrics, Replay
+from yamame.algorithms.on_policy import Annotations, NewTrials, PassesConfig
+from yamame.algorithms.ppo.advantages import RunningDeviation, generalized_advantages
+from yamame.algorithms.ppo.agent import PPOAgent
+from yamame.algorithms.ppo.losses import ValueErrorKind, policy_loss, value_loss
+from yamame.data.batch import Batch
+from yamame.errors import UserError, check_range
+from yamame.nets.blocks import power_iteration
+from yamame.nets.compute import CPU_FLOAT32, BoundedRunAhead, Compute
+from yamame.nets.ops import load_generator_state, masked_mean
+
+LOG_PROB, VALUE, ADVANTAGE, VALUE_TARGET = "log_prob_before", "value_before", "advantage", "value_target"
+"""Keys of `Batch.extras`: what was computed before the updates of an iteration."""
+_DECAYED = 0.1
+"""Fraction of the learning rate at the end of its decay."""
+_SPREAD_RATE = 0.01
+"""Update rate, once an iteration, of the deviation of value targets that `min_advantage_scale` is a fraction of."""
+_KL_MARGIN = 1.5
+"""Multiple of `target_kl` at which the updates of an iteration end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOLearnerConfig:
+    """Losses, passes and optimizer."""
+
+    passes: PassesConfig = field(default_factory=PassesConfig)
+    clip: float = 0.2
+    """Half-width of the range of probability ratios within which the policy is changed."""
+    entropy_coef: float = 0.01
+    """Weight of the entropy bonus."""
+    value_coef: float = 0.5
+    """Weight of the value loss."""
+    value_error: ValueErrorKind = "squared"
+    """Error of the values: squared, or Huber, in standard deviations of the value targets."""
+    value_clip: float | None = None
+    """Largest change of a value in an iteration, in standard deviations of the value targets; None: any."""
+    trace_decay: float = 0.95
+    """lambda of generalized advantage estimation."""
+    truncation_is_terminal: bool = True
+    """Do not bootstrap at the time limit of a trial: the objective is the return within it, and time is an input of the
+    network. False: bootstrap there, for tasks that continue."""
+    normalize_advantages: bool = True
+    """Shift and scale the advantages of an iteration to mean 0 and standard deviation 1, or less: see
+    `min_advantage_scale`."""
+    min_advantage_scale: float = 0.1
+    """Least divisor of advantages, in standard deviations of the value targets of the last hundred iterations or so.
+    Where a task is solved, advantages are errors of the values alone, which would otherwise be scaled up until they
+    unlearn it. 0: none (Schulman et al. 2017)."""
+    max_staleness_weight: float = 2.0
+    """Maximum importance weight of a transition whose trial was begun by an earlier policy (Hilton et al. 2022)."""
+    target_kl: float | None = 0.02
+    """Estimate of the KL divergence from the policy before the iteration at whose 1.5-fold its updates end; None: all
+    are made."""
+    learning_rate: float = 1e-3
+    """Learning rate of Adam."""
+    lr_decay_iterations: int = 0
+    """Iterations over which the learning rate decays linearly to a tenth; 0: constant."""
+    max_grad_norm: float = 0.5
+    """Maximum global norm of the gradient."""
+    max_nonfinite_updates: int = 100
+    """Consecutive non-finite updates before training aborts."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "learning_rate", "max_grad_norm", "max_staleness_weight", "clip", gt=0)
+        check_range(self, "entropy_coef", "value_coef", "lr_decay_iterations", "min_advantage_scale", ge=0)
+        check_range(self, "value_clip", "target_kl", gt=0)
+        check_range(self, "trace_decay", ge=0, le=1)
+        check_range(self, "max_nonfinite_updates", ge=1)
+
+    def lr_at(self, iteration: int) -> float:
+        """Return the learning rate of an iteration, counted from 0."""
+        progress = min(1.0, iteration / self.lr_decay_iterations) if self.lr_decay_iterations else 0.0
+        return self.learning_rate * (1.0 - (1.0 - _DECAYED) * progress)
+
+
+class PPO(Algorithm):
+    """Proximal policy optimization over whole trials (Schulman et al. 2017), which is RL^2 (Duan et al. 2016) where the
+    network observes the last action, reward and reset, and its memory lasts through a trial: here it does.
+
+    An iteration learns from the trials that ended in it. First it normalizes inputs by them, and computes values and
+    log-probabilities of all their transitions, in windows like those of the updates; then it makes the updates of
+    `passes`. A trial that was begun by an earlier policy counts by the ratio of the two policies (`policy_loss`).
+    Differs from the source: the log-probabilities in the ratio are those of the policy before the iteration, not those
+    recorded while acting, and values are computed then, too, so that old ones of long trials are not used.
+
+    The agent is moved to `compute.device`, on which `generator` is. Dropout is off.
+    """
+
+    def __init__(
+        self,
+        agent: PPOAgent,
+        config: PPOLearnerConfig,
+        *,
+        context_length: int,
+        generator: torch.Generator,
+        compute: Compute = CPU_FLOAT32,
+    ) -> None:
+        self.agent = agent.to(compute.device).train()
+        for module in agent.modules():
+            if isinstance(module, nn.Dropout):
+                module.eval()
+        self.model: nn.Module = self.agent
+        self.config, self.compute, self.generator = config, compute, generator
+        self.optimizer = ClippedAdamW(list(agent.parameters()), weight_decay=0.0, max_grad_norm=config.max_grad_norm)
+        self.trials = NewTrials(config.passes, context_length=context_length, seed=generator.initial_seed() % 2**32)
+        self.num_updates = 0
+        self.num_nonfinite = 0
+        self.consecutive_nonfinite = 0
+        self._annotations: dict[int, Annotations] = {}
+        """Trial of the present iteration -> what was computed before its updates."""
+        self._is_far = False
+        """Whether the policy has moved beyond `target_kl` in this iteration."""
+        self._of_iteration: dict[str, float] = {}
+        self._spread = RunningDeviation(_SPREAD_RATE)
+        self._last_batch: Batch | None = None
+        self._run_ahead = BoundedRunAhead(compute.device)
+
+    @override
+    def policy(self, *, num_envs: int, generator: torch.Generator) -> AMAGOPolicy:
+        return AMAGOPolicy(
+            self.agent,
+            num_envs=num_envs,
+            generator=generator,
+            records_log_prob=True,
+            clips=False,
+            cuda_graph=self.compute.cuda_graph,
+        )
+
+    @override
+    def updates_due(self, replay: Replay) -> int:
+        return self.trials.updates_due(replay.store)
+
+    @override
+    def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
+        if count and not self.trials.is_open:
+            self.trials.open(replay.store)
+            self._annotations = self.annotate(replay)
+            self._is_far = False
+        yield from self.trials.batches(replay, count, self._annotations)
+
+    @torch.no_grad()
+    def annotate(self, replay: Replay) -> dict[int, Annotations]:
+        """Update the statistics of inputs and values by the new trials; return what updates need of each of them."""
+        agent, config = self.agent, self.config
+        parts = self.trials.minibatches(0)
+        power_iteration(agent.trajectory_encoder)
+        for batch in replay.sampler.iter_windows(parts, {}):
+            on_device = batch.to(self.compute.device)
+            agent.timestep_encoder.update_normalizers(
+                agent.features(on_device), on_device.observation, on_device.token_mask
+            )
+        log_probs, values = self._predict_trials(replay)
+        advantages: dict[int, np.ndarray] = {}
+        for trial, value in values.items():
+            trajectory = replay.store.get(trial, lazy=True)
+            advantages[trial] = generalized_advantages(
+                reward_T=trajectory.reward,
+                terminal_T=trajectory.terminated | (trajectory.truncated & config.truncation_is_terminal),
+                value=value,
+                gamma=agent.gamma,
+                trace_decay=config.trace_decay,
+            )
+        targets = {trial: advantages[trial] + values[trial][:-1] for trial in values}
+        all_advantages, all_targets = (np.concatenate(list(each.values())) for each in (advantages, targets))
+        agent.update_value_statistics(torch.from_numpy(all_targets.astype(np.float32)).to(self.compute.device))
+        self._spread.update(all_targets)
+        shift, scale = 0.0, 1.0
+        if config.normalize_advantages:
+            floor = config.min_advantage_scale * self._spread.deviation + 1e-8
+            shift, scale = float(all_advantages.mean()), max(float(all_advantages.std()), floor)
+        spread = float(all_targets.var())
+        self._of_iteration = {
+            "critic/td_target_mean": float(all_targets.mean()),
+            **({"critic/explained_variance": 1.0 - float(all_advantages.var()) / spread} if spread else {}),
+        }
+        named = {
+            trial: {
+                LOG_PROB: log_probs[trial],
+                VALUE: values[trial][:-1],
+                ADVANTAGE: (advantages[trial] - shift) / scale,
+                VALUE_TARGET: targets[trial],
+            }
+            for trial in values
+        }
+        return {
+            trial: {name: array.astype(np.float32) for name, array in arrays.items()} for trial, arrays in named.items()
+        }
+
+    def _predict_trials(self, replay: Replay) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+        """Return the log-probabilities of the actions of each new trial, and the values of its T + 1 observations."""
+        parts = self.trials.minibatches(0)
+        log_probs: dict[int, dict[int, np.ndarray]] = {}
+        values: dict[int, dict[int, np.ndarray]] = {}
+        for windows, batch in zip(parts, replay.sampler.iter_windows(parts, {}), strict=True):
+            on_device = batch.to(self.compute.device)
+            with self.compute.autocast():
+                policy, normalized_N = self.agent.predict(self.agent.encode(on_device), on_device)
+            log_prob_N = policy.log_prob(on_device.action)[:, 0].float().cpu().numpy()
+            value_N = self.agent.value_of(normalized_N).float().cpu().numpy()
+            for window, start in zip(windows, batch.cu_seqlens.tolist(), strict=False):
+                end = start + window.length
+                log_probs.setdefault(window.trajectory_id, {})[window.start] = log_prob_N[start:end]
+                values.setdefault(window.trajectory_id, {})[window.start] = value_N[start : end + 1]
+        joined = {}
+        for trial, by_start in values.items():
+            *before, last = [by_start[start] for start in sorted(by_start)]
+            joined[trial] = np.concatenate([*(value[:-1] for value in before), last])
+        return {trial: np.concatenate([by[start] for start in sorted(by)]) for trial, by in log_probs.items()}, joined
+
+    @override
+    def update(self, batch: Batch) -> Metrics:
+        """Make one gradient step on a minibatch. One whose loss or gradient is not finite changes nothing."""
+        self.num_updates += 1
+        self._last_batch = batch
+        metrics = {} if self._is_far else self._step(batch.to(self.compute.device, non_blocking=True))
+        if self.trials.count_update():
+            self._annotations, self._is_far = {}, False
+        self._run_ahead.wait()
+        return metrics
+
+    def _step(self, batch: Batch) -> Metrics:
+        agent, config, mask_N = self.agent, self.config, batch.loss_mask
+        self.optimizer.lr.fill_(config.lr_at(self.trials.iterations))
+        self.optimizer.zero_grad()
+        with self.compute.autocast():
+            state_ND = agent.encode(batch)
+            policy: Any
+            policy, value_N = agent.predict(state_ND, batch)
+        before_N = batch.extras[LOG_PROB]
+        log_ratio_N = torch.where(mask_N, policy.log_prob(batch.action)[:, 0] - before_N, 0.0)
+        staleness_N = torch.where(mask_N, before_N - batch.extras.get(ACTING_LOG_PROB, before_N), 0.0)
+        weight_N = staleness_N.exp().clamp(max=config.max_staleness_weight)
+        entropy_N = policy.entropy(agent.actor.sample_noise(state_ND.detach(), self.generator))[:, 0]
+        of_policy = masked_mean(policy_loss(log_ratio_N, batch.extras[ADVANTAGE], weight_N, config.clip), mask_N)
+        of_value = masked_mean(
+            value_loss(
+                value_N,
+                agent.normalize(batch.extras[VALUE_TARGET]),
+                agent.normalize(batch.extras[VALUE]),
+                kind=config.value_error,
+                clip=config.value_clip,
+            ),
+            mask_N,
+        )
+        entropy = masked_mean(entropy_N, mask_N)
+        loss = of_policy + config.value_coef * of_value - config.entropy_coef * entropy
+        loss.backward()
+        norm, finite = self.optimizer.step(loss.detach())
+        return {
+            "loss/policy": of_policy.detach(),
+            "loss/value": of_value.detach(),
+            "actor/entropy": entropy.detach(),
+            "optim/grad_norm": norm,
+            **self._distances(log_ratio_N.detach(), staleness_N, mask_N, finite),
+        }
+
+    @torch.no_grad()
+    def _distances(
+        self, log_ratio_N: Float[Tensor, "N"], staleness_N: Float[Tensor, "N"], mask_N: Tensor, finite: Tensor
+    ) -> Metrics:
+        """Count a non-finite update, end the iteration if the policy is far; return how far the policy has moved."""
+        config = self.config
+        # an unbiased estimate that is never negative: r - 1 - log r
+        kl = masked_mean(log_ratio_N.expm1() - log_ratio_N, mask_N)
+        is_finite = bool(finite)
+        self.num_nonfinite += not is_finite
+        self.consecutive_nonfinite = 0 if is_finite else self.consecutive_nonfinite + 1
+        self._is_far = config.target_kl is not None and float(kl) > _KL_MARGIN * config.target_kl
+        clipped_N = (log_ratio_N.exp() - 1.0).abs() > config.clip
+        return {
+            "actor/kl": kl,
+            "actor/clip_fraction": masked_mean(clipped_N.to(kl.dtype), mask_N),
+            "actor/staleness": masked_mean(staleness_N.abs(), mask_N),
+        }
+
+    @override
+    def metrics(self) -> dict[str, float]:
+        std = {name: float(value) for name, value in self.agent.value_code.metrics().items()}
+        return {"optim/nonfinite_updates": float(self.num_nonfinite), **self._of_iteration, **std}
+
+    @override
+    def raise_if_diverged(self) -> None:
+        """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates."""
+        if self.consecutive_nonfinite >= self.config.max_nonfinite_updates:
+            large = "" if self._last_batch is None else describe_large_input(self._last_batch)
+            raise UserError(
+                f"{self.consecutive_nonfinite} consecutive updates had a non-finite loss or gradient; "
+                + (f"{large}: scale or replace them" if large else "lower --learner.learning-rate")
+            )
+
+    @override
+    def broadcast_parameters(self) -> None:
+        """There is one rank."""
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.agent.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "updates": self.num_updates,
+            "num_nonfinite": self.num_nonfinite,
+            "consecutive_nonfinite": self.consecutive_nonfinite,
+            "trials": self.trials.state_dict(),
+            "is_far": self._is_far,
+            "of_iteration": dict(self._of_iteration),
+            "spread": self._spread.state_dict(),
+            "annotations": {
+                str(trial): {name: torch.from_numpy(array) for name, array in arrays.items()}
+                for trial, arrays in self._annotations.items()
+            },
+        }
+
+    @override
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.agent.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        load_generator_state(self.generator, state["generator"])
+        self.num_updates, self.num_nonfinite = state["updates"], state["num_nonfinite"]
+        self.consecutive_nonfinite, self._is_far = state["consecutive_nonfinite"], state["is_far"]
+        self.trials.load_state_dict(state["trials"])
+        self._of_iteration = dict(state["of_iteration"])
+        self._spread.load_state_dict(state["spread"])
+        self._annotations = {
+            int(trial): {name: tensor.cpu().numpy() for name, tensor in arrays.items()}
+            for trial, arrays in state["annotations"].items()
+        }

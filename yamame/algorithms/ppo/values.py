@@ -1,0 +1,33 @@
+"""`PPOValues`: values of the states while a policy acts."""
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from typing_extensions import override
+
+from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.analysis import ValueFunction
+from yamame.algorithms.ppo.agent import PPOAgent
+from yamame.data.step import PolicyInput
+
+
+class PPOValues(ValueFunction):
+    """Values of E environments, with a memory of their own.
+
+    Args:
+        agent: Networks, which are left in evaluation mode.
+        num_envs: E.
+    """
+
+    def __init__(self, agent: PPOAgent, *, num_envs: int) -> None:
+        self.gammas = (agent.gamma,)
+        self._agent = agent.eval()
+        generator = torch.Generator(next(agent.parameters()).device)
+        self._encoders = AMAGOPolicy(agent, num_envs=num_envs, generator=generator, clips=False)
+
+    @torch.inference_mode()
+    @override
+    def step(self, step: PolicyInput) -> Float32[np.ndarray, "E G"]:
+        value_E = self._agent.value_of(self._agent.normalized_value(self._encoders.state(step)))
+        value_EG: Float32[np.ndarray, "E G"] = value_E[:, None].float().cpu().numpy()
+        return value_EG
