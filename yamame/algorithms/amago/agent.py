@@ -8,7 +8,9 @@ import torch
 from gymnasium import spaces
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
+from typing_extensions import override
 
+from yamame.algorithms.acting_model import ACTING_MODULES, ActingModel
 from yamame.algorithms.amago.gammas import PAPER_CONTINUOUS, PAPER_DISCRETE
 from yamame.algorithms.amago.losses.td import TargetValues
 from yamame.algorithms.amago.losses.world_model import WorldModel
@@ -24,8 +26,6 @@ from yamame.nets.sequence.base import TrajectoryEncoderConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
 
-ACTING_MODULES = ("timestep_encoder", "trajectory_encoder", "actor")
-"""Modules of the agent that a policy needs."""
 _MAX_ABS_DELTA = 10.0
 """Clip of normalized observation deltas, so that outliers do not dominate the world-model loss."""
 
@@ -70,7 +70,7 @@ class AgentConfig:
         return (*(self.gammas or defaults), self.acting_gamma)
 
 
-class Agent(nn.Module):
+class Agent(ActingModel):
     """Maps batches to states and states to predictions.
 
     Paper: section 3. The heads have target networks, the encoders do not.
@@ -266,6 +266,7 @@ class Agent(nn.Module):
         _move(list(self.averaged.parameters()), [each for module in present for each in module.parameters()], rate)
         torch._foreach_copy_(list(self.averaged.buffers()), [each for module in present for each in module.buffers()])
 
+    @override
     def acting_module(self, name: str) -> Any:
         """Return one of `ACTING_MODULES`: its moving average if there is one."""
         return getattr(self, name) if self.averaged is None else self.averaged[name]

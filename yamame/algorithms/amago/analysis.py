@@ -5,7 +5,8 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from yamame.algorithms.amago.agent import ACTING_MODULES, Agent
+from yamame.algorithms.acting_model import ACTING_MODULES
+from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.analysis import ActionDistributions, AgentAnalysis
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory

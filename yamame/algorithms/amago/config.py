@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from yamame.algorithms.amago.agent import ACTING_MODULES, Agent, AgentConfig
+from yamame.algorithms.acting_model import ACTING_MODULES
+from yamame.algorithms.amago.agent import Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
 from yamame.algorithms.amago.learner import Learner, LearnerConfig

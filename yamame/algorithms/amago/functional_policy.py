@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.acting_model import ActingModel
 from yamame.algorithms.amago.policy import acting_networks
 from yamame.algorithms.functional_policy import MEMORY, OBSERVATION, FunctionalPolicy
 from yamame.data.actions import ACTION_MASK_KEY
@@ -21,19 +21,20 @@ from yamame.nets.timestep.encoder import TimestepEncoder
 class FunctionalAMAGOPolicy(FunctionalPolicy):
     """The acting networks of an agent, with normalizer, probability clip, action mask and sampling.
 
-    `clips` and `gamma_index` are those of `AMAGOPolicy`. Raises `UserError` for a trajectory encoder without a
+    `clips`, `gamma_index` and `mode_only` are those of `AMAGOPolicy`. Raises `UserError` for a trajectory encoder without a
     functional step.
     """
 
-    def __init__(self, agent: Agent, *, clips: bool, gamma_index: int = -1) -> None:
+    def __init__(self, agent: ActingModel, *, clips: bool, gamma_index: int = -1, mode_only: bool = False) -> None:
         super().__init__()
+        self.mode_only = mode_only
         self.timestep_encoder: TimestepEncoder
         self.trajectory_encoder: SupportsFunctionalStep
         self.actor: Actor
         self.timestep_encoder, self.trajectory_encoder, self.actor = acting_networks(
             agent, clips=clips, gamma_index=gamma_index, fast=False
         )
-        self.timestep_size = agent.config.timestep_encoder.output_size
+        self.timestep_size = len(self.timestep_encoder.norm.weight)
         self.horizon: Tensor
         self.register_buffer(
             "horizon", torch.tensor([float(agent.horizon)], dtype=self.timestep_encoder.norm.weight.dtype)
@@ -75,7 +76,7 @@ class FunctionalAMAGOPolicy(FunctionalPolicy):
             sample = policy.choose
         sampled = sample(noise(inputs["seed"], time_E, self.actor.action_size)[:, None])[:, 0]
         mode = policy.mode()[:, 0]
-        deterministic = inputs["deterministic"].reshape(-1, *[1] * (mode.dim() - 1))
+        deterministic = (inputs["deterministic"] | self.mode_only).reshape(-1, *[1] * (mode.dim() - 1))
         return {
             "policy_action": torch.where(deterministic, mode, sampled),
             **distribution,

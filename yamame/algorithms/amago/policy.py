@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from typing_extensions import override
 
-from yamame.algorithms.amago.agent import ACTING_MODULES, Agent
+from yamame.algorithms.acting_model import ACTING_MODULES, ActingModel
 from yamame.algorithms.amago.losses.td import ACTING_LOG_PROB
 from yamame.data.action_distribution import PolicyParameters, SupportsDistribution
 from yamame.data.actions import ACTION_MASK_KEY
@@ -30,7 +30,7 @@ _OBSERVATION = "observation/"
 
 
 def acting_networks(
-    agent: Agent, *, clips: bool, gamma_index: int, fast: bool = True, averaged: bool = True
+    agent: ActingModel, *, clips: bool, gamma_index: int, fast: bool = True, averaged: bool = True
 ) -> tuple[Any, Any, Any]:
     """Return copies of timestep encoder, trajectory encoder and the actor of one gamma, for inference.
 
@@ -64,11 +64,13 @@ class AMAGOPolicy(SupportsDistribution):
         gamma_index: Index of the gamma whose policy acts; -1: the acting gamma.
         cuda_graph: On a GPU, replay the step as a CUDA graph. The random numbers are the same as without.
         averaged: Act with the moving averages of the weights, if the agent has them.
+        mode_only: Act with the mode, whatever `act` asks for.
+        action_noise: Standard deviation of the normal noise that samples of continuous actions get.
     """
 
     def __init__(
         self,
-        agent: Agent,
+        agent: ActingModel,
         *,
         num_envs: int,
         generator: torch.Generator,
@@ -77,6 +79,8 @@ class AMAGOPolicy(SupportsDistribution):
         gamma_index: int = -1,
         cuda_graph: bool = False,
         averaged: bool = True,
+        mode_only: bool = False,
+        action_noise: float = 0.0,
     ) -> None:
         self.num_envs = num_envs
         self.generator = generator
@@ -86,15 +90,17 @@ class AMAGOPolicy(SupportsDistribution):
         self._gamma_index = gamma_index
         self._cuda_graph = cuda_graph
         self._averaged = averaged
+        self._mode_only = mode_only
+        self._action_noise = action_noise
         self._last: tuple[PolicyDistribution, bool] | None = None
-        self.device = agent.gammas_G.device
+        self.device = next(agent.parameters()).device
         self.horizon = torch.tensor([float(agent.horizon)], device=self.device)
         self.timestep_encoder, self.trajectory_encoder, self.actor = acting_networks(
             agent, clips=clips, gamma_index=gamma_index, averaged=averaged
         )
         self.reset()
 
-    def load_weights(self, agent: Agent, *, version: int) -> None:
+    def load_weights(self, agent: ActingModel, *, version: int) -> None:
         """Copy the present weights of an agent. `version` is its number of updates."""
         self.version = version
         networks = acting_networks(agent, clips=self._clips, gamma_index=self._gamma_index, averaged=self._averaged)
@@ -151,6 +157,7 @@ class AMAGOPolicy(SupportsDistribution):
 
         They are the mode of `distribution` if `deterministic`, else a sample.
         """
+        deterministic = deterministic or self._mode_only
         if not self._static_steps:
             policy = self.distribution(step)
             if self._records_log_prob:
@@ -221,6 +228,9 @@ class AMAGOPolicy(SupportsDistribution):
 
     def _choose(self, policy: PolicyDistribution, *, deterministic: bool) -> Shaped[Tensor, "E ..."]:
         action: Tensor = policy.mode() if deterministic else policy.sample(self.generator)
+        if self._action_noise and not deterministic:
+            noise = torch.randn(action.shape, generator=self.generator, dtype=action.dtype, device=action.device)
+            action = (action + self._action_noise * noise).clamp(-1.0, 1.0)
         return action[:, 0]
 
 

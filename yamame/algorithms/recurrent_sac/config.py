@@ -1,0 +1,96 @@
+"""`RecurrentSACConfig`: recurrent off-policy agents, for `RunConfig.algorithm`."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
+from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.base import AlgorithmConfig
+from yamame.algorithms.functional_policy import SupportsExport
+from yamame.algorithms.recurrent_sac.agent import RecurrentAgent, RecurrentAgentConfig
+from yamame.algorithms.recurrent_sac.learner import RecurrentSAC, RecurrentSACLearnerConfig
+from yamame.data.actions import policy_action_space, strip_action_mask
+from yamame.data.schema import TaskSpec
+from yamame.data.spaces import flatten_space
+from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+from yamame.nets.compute import Compute
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentSACConfig(AlgorithmConfig, SupportsExport):
+    """SAC, discrete SAC or TD3 with separate memories of actor and critics (Ni et al. 2022, arXiv 2110.05038)."""
+
+    agent: RecurrentAgentConfig = field(default_factory=RecurrentAgentConfig)
+    learner: RecurrentSACLearnerConfig = field(default_factory=RecurrentSACLearnerConfig)
+    mode_in_evaluations: bool = True
+    """Evaluations, loaded policies and exports act with the mode of the policy (Ni et al.). False: with samples, unless
+    `deterministic_actions`."""
+
+    @property
+    @override
+    def model_width(self) -> int:
+        return self.agent.trajectory_encoder.state_size
+
+    @override
+    def build_model(self, task: TaskSpec, *, context_length: int) -> RecurrentAgent:
+        return RecurrentAgent(
+            self.agent,
+            observation_space=strip_action_mask(task.observation_space, task.action_mask_key),
+            action_space=policy_action_space(task.action_space),
+            context_length=context_length,
+            horizon=task.horizon,
+            gamma=self.learner.gamma,
+            initial_temperature=self.learner.initial_temperature,
+            deterministic=self.learner.method == "td3",
+        )
+
+    @override
+    def remarks(self, task: TaskSpec, *, offline_only: bool = False) -> list[str]:
+        leaves = flatten_space(strip_action_mask(task.observation_space, task.action_mask_key))
+        return self.agent.timestep_encoder.remarks(leaves)
+
+    @override
+    def build_policy(
+        self,
+        model: nn.Module,
+        *,
+        num_envs: int,
+        generator: torch.Generator,
+        collects: bool = False,
+        cuda_graph: bool = False,
+    ) -> AMAGOPolicy:
+        assert isinstance(model, RecurrentAgent)
+        noise = self.learner.exploration_noise if self.learner.method == "td3" else 0.0
+        return AMAGOPolicy(
+            model,
+            num_envs=num_envs,
+            generator=generator,
+            mode_only=not collects and self.mode_in_evaluations,
+            action_noise=noise if collects else 0.0,
+            cuda_graph=cuda_graph,
+        )
+
+    @override
+    def build(
+        self,
+        model: nn.Module,
+        *,
+        compute: Compute,
+        generator: torch.Generator,
+        distributed: DistributedContext = SINGLE_PROCESS,
+    ) -> RecurrentSAC:
+        assert isinstance(model, RecurrentAgent)
+        return RecurrentSAC(model, self.learner, generator=generator, compute=compute, distributed=distributed)
+
+    @override
+    def functional_policy(self, model: nn.Module) -> FunctionalAMAGOPolicy:
+        assert isinstance(model, RecurrentAgent)
+        return FunctionalAMAGOPolicy(model, clips=True, mode_only=self.mode_in_evaluations)
+
+    @override
+    def acting_state(self, model: nn.Module) -> dict[str, Tensor]:
+        prefixes = ("encoders.", "actor.")
+        return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(prefixes)}
