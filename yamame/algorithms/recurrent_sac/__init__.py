@@ -1,1 +1,1 @@
-"""Recurrent off-policy agents: SAC, discrete SAC and TD3 with separate memories of actor and critics (Ni et al. 2022)."""
+"""Recurrent off-policy agents: SAC and TD3 with a memory each for actor and critics (Ni et al. 2022)."""
