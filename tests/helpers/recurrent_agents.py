@@ -18,12 +18,14 @@ TINY_RECURRENT = RecurrentAgentConfig(
     critic_hidden_sizes=(16, 16),
 )
 
+SAC = RecurrentSACLearnerConfig()
+
 
 def recurrent_agent(
     config: RecurrentAgentConfig = TINY_RECURRENT,
     action_space: ActionSpace = DISCRETE,
     *,
-    learner: RecurrentSACLearnerConfig = RecurrentSACLearnerConfig(),
+    learner: RecurrentSACLearnerConfig = SAC,
     observation_space: Any = OBSERVATIONS,
     context_length: int = 12,
     seed: int = 0,
@@ -37,7 +39,6 @@ def recurrent_agent(
             action_space=action_space,
             context_length=context_length,
             horizon=HORIZON,
-            gamma=learner.gamma,
             initial_temperature=learner.initial_temperature,
             deterministic=learner.method == "td3",
         )
@@ -48,7 +49,7 @@ def recurrent_learner(
     config: RecurrentAgentConfig = TINY_RECURRENT,
     action_space: ActionSpace = DISCRETE,
     *,
-    learner: RecurrentSACLearnerConfig = RecurrentSACLearnerConfig(),
+    learner: RecurrentSACLearnerConfig = SAC,
     **options: Any,
 ) -> RecurrentSAC:
     agent = recurrent_agent(config, action_space, learner=learner, **options)

@@ -212,16 +212,16 @@ def test_target_entropies() -> None:
 
 
 def test_the_temperature_moves_the_entropy_to_its_target() -> None:
-    """Rewards that are all 0: the entropy would be maximal; and with a target above that of the policy it grows."""
-    config = replace(SAC, learning_rate=0.02, tau=0.1, target_entropy_fraction=0.5, gamma=0.5)
-    learner, batch = recurrent_learner(learner=config), batch_of()
+    config = replace(SAC, learning_rate=0.02, tau=0.1, target_entropy_fraction=0.5)
+    agent, batch = replace(TINY_RECURRENT, acting_gamma=0.5), batch_of()
+    learner = recurrent_learner(agent, learner=config)
     rewarded = replace(batch, reward=(batch.action == 1).double())  # one action is better by 1
     for _ in range(500):
         metrics = learner.update(rewarded)
     assert float(metrics["actor/entropy"]) == pytest.approx(0.5 * math.log(3), abs=0.06)
     assert 0.1 < float(metrics["actor/temperature"]) < 1.0
 
-    fixed = recurrent_learner(learner=replace(config, automatic_temperature=False))
+    fixed = recurrent_learner(agent, learner=replace(config, automatic_temperature=False))
     for _ in range(20):
         metrics = fixed.update(rewarded)
     assert float(metrics["actor/temperature"]) == pytest.approx(0.2)
@@ -309,11 +309,15 @@ def test_values_and_policy_of_a_two_step_task_of_memory(config: Any) -> None:
     """The second action must repeat the first, which the observation does not show. True soft values are known."""
     temperature, gamma = 0.1, 0.9
     learner_config = replace(
-        SAC, gamma=gamma, learning_rate=3e-3, tau=0.05, initial_temperature=temperature, automatic_temperature=False
+        SAC, learning_rate=3e-3, tau=0.05, initial_temperature=temperature, automatic_temperature=False
     )
     observation_space = spaces.Dict({"observation": spaces.Box(-1.0, 1.0, (1,), np.float32)})
     learner = recurrent_learner(
-        config, spaces.Discrete(2), learner=learner_config, observation_space=observation_space, dtype=torch.float32
+        replace(config, acting_gamma=gamma),
+        spaces.Discrete(2),
+        learner=learner_config,
+        observation_space=observation_space,
+        dtype=torch.float32,
     )
     batch = two_step_batch(4)
     for _ in range(700):

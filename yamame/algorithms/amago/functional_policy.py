@@ -21,8 +21,8 @@ from yamame.nets.timestep.encoder import TimestepEncoder
 class FunctionalAMAGOPolicy(FunctionalPolicy):
     """The acting networks of an agent, with normalizer, probability clip, action mask and sampling.
 
-    `clips`, `gamma_index` and `mode_only` are those of `AMAGOPolicy`. Raises `UserError` for a trajectory encoder without a
-    functional step.
+    `clips`, `gamma_index` and `mode_only` are those of `AMAGOPolicy`. Raises `UserError` for a trajectory encoder
+    without a functional step.
     """
 
     def __init__(self, agent: ActingModel, *, clips: bool, gamma_index: int = -1, mode_only: bool = False) -> None:

@@ -44,12 +44,15 @@ class RecurrentAgentConfig:
     """Number of independent critics, the minimum of which is the value."""
     critic_hidden_sizes: tuple[int, ...] = (128, 128)
     """Widths of the hidden layers of a critic; at least one."""
+    acting_gamma: float = 0.99
+    """Discount factor."""
     shared: bool = False
     """Actor and critics have one timestep encoder and one memory together, which the critics' gradient alone trains:
     an update encodes a batch once less."""
 
     def __post_init__(self) -> None:
         check_range(self, "num_critics", "critic_hidden_sizes", ge=1)
+        check_range(self, "acting_gamma", gt=0, lt=1)
 
     @property
     def critic(self) -> CriticConfig:
@@ -93,7 +96,6 @@ class RecurrentAgent(ActingModel):
         action_space: Action space of the policy.
         context_length: Number of transitions in a training window; memory has one more timestep.
         horizon: Maximum number of steps of a trial.
-        gamma: Discount factor.
         initial_temperature: Temperature before the first update.
         deterministic: The actor returns an action without noise (TD3). Raises `UserError` for discrete actions.
     """
@@ -106,7 +108,6 @@ class RecurrentAgent(ActingModel):
         action_space: PolicyActionSpace,
         context_length: int,
         horizon: int,
-        gamma: float,
         initial_temperature: float,
         deterministic: bool = False,
     ) -> None:
@@ -129,7 +130,7 @@ class RecurrentAgent(ActingModel):
         else:
             self.actor = Actor(config.actor, input_size=state_size, action_space=action_space, num_gammas=1)
         self.critic = config.critic.build(
-            input_size=state_size, action_space=action_space, gammas_G=torch.tensor([gamma])
+            input_size=state_size, action_space=action_space, gammas_G=torch.tensor([config.acting_gamma])
         )
         self.log_temperature = nn.Parameter(torch.tensor(float(initial_temperature)).log())
         self.target_encoders = copy.deepcopy(self.value_encoders).requires_grad_(False)
@@ -233,6 +234,17 @@ class RecurrentAgent(ActingModel):
             lambda action_NGA: critic(state_ND, action_NGA, detach_weights=True).squeeze(-1), noise_NGA
         )
         return q_NKG.min(dim=1).values[:, 0]
+
+    @torch.no_grad()
+    def mean_policy_values(self, state_ND: Float[Tensor, "N D"], policy: PolicyDistribution) -> Float[Tensor, "N"]:
+        """Return the value of the policy, mean over the critics.
+
+        A single discrete choice: the expectation. Otherwise: the value of the mode.
+        """
+        if isinstance(self.critic, DiscreteCritic):
+            q_NA = _all_values(self.critic, state_ND).mean(1)
+            return (q_NA * policy.probability_NGA[:, 0]).sum(1)  # type: ignore[union-attr]
+        return self.action_values(state_ND, policy.mode()[:, 0]).mean(1)
 
     def max_entropy(self, batch: Batch) -> Float[Tensor, "N"]:
         """Return the entropy of uniform choices among the allowed ones, for discrete actions."""

@@ -8,19 +8,22 @@ from typing_extensions import override
 
 from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
 from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis, SupportsValues
 from yamame.algorithms.base import AlgorithmConfig
 from yamame.algorithms.functional_policy import SupportsExport
 from yamame.algorithms.recurrent_sac.agent import RecurrentAgent, RecurrentAgentConfig
+from yamame.algorithms.recurrent_sac.analysis import RecurrentSACValues, analyze_trajectory
 from yamame.algorithms.recurrent_sac.learner import RecurrentSAC, RecurrentSACLearnerConfig
 from yamame.data.actions import policy_action_space, strip_action_mask
 from yamame.data.schema import TaskSpec
 from yamame.data.spaces import flatten_space
+from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentSACConfig(AlgorithmConfig, SupportsExport):
+class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExport):
     """SAC, discrete SAC or TD3 with separate memories of actor and critics (Ni et al. 2022, arXiv 2110.05038)."""
 
     agent: RecurrentAgentConfig = field(default_factory=RecurrentAgentConfig)
@@ -42,7 +45,6 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsExport):
             action_space=policy_action_space(task.action_space),
             context_length=context_length,
             horizon=task.horizon,
-            gamma=self.learner.gamma,
             initial_temperature=self.learner.initial_temperature,
             deterministic=self.learner.method == "td3",
         )
@@ -84,6 +86,18 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsExport):
     ) -> RecurrentSAC:
         assert isinstance(model, RecurrentAgent)
         return RecurrentSAC(model, self.learner, generator=generator, compute=compute, distributed=distributed)
+
+    @override
+    def analyze(
+        self, model: nn.Module, trajectory: Trajectory, *, keep: int | None = None, acting_only: bool = False
+    ) -> AgentAnalysis:
+        assert isinstance(model, RecurrentAgent)
+        return analyze_trajectory(model, trajectory, keep=keep, acting_only=acting_only)
+
+    @override
+    def value_function(self, model: nn.Module, *, num_envs: int) -> RecurrentSACValues:
+        assert isinstance(model, RecurrentAgent)
+        return RecurrentSACValues(model, num_envs=num_envs)
 
     @override
     def functional_policy(self, model: nn.Module) -> FunctionalAMAGOPolicy:

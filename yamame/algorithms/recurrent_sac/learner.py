@@ -29,8 +29,6 @@ class RecurrentSACLearnerConfig:
     method: Literal["sac", "td3"] = "sac"
     """sac: soft actor-critic (Haarnoja et al. 2018), for discrete actions its discrete form (Christodoulou 2019). td3:
     twin delayed DDPG (Fujimoto et al. 2018), for continuous actions only."""
-    gamma: float = 0.99
-    """Discount factor."""
     learning_rate: float = 3e-4
     """Learning rate of Adam, for critics, actor and temperature."""
     max_grad_norm: float = 10.0
@@ -59,7 +57,6 @@ class RecurrentSACLearnerConfig:
     """Consecutive non-finite updates before training aborts."""
 
     def __post_init__(self) -> None:
-        check_range(self, "gamma", gt=0, lt=1)
         check_range(self, "learning_rate", "max_grad_norm", "initial_temperature", gt=0)
         check_range(self, "tau", gt=0, le=1)
         check_range(self, "target_entropy_fraction", ge=0, le=1)
@@ -78,13 +75,14 @@ def td_target(
 class RecurrentSAC(Algorithm):
     """Updates the agent by SAC, discrete SAC or TD3 over windows of trials.
 
-    The critics minimize (Q_k(s, a) - y)^2 with y = r + gamma (min_k Q'_k(s', a') + temperature * entropy of pi(s')). The
-    actor maximizes min_k Q_k(s, a_pi) + temperature * entropy. A single discrete choice has exact expectations over the
-    actions; the entropy of discrete actions is exact, that of continuous ones exact but for the tanh. TD3 has no
-    entropy, target actions with clipped noise, and an actor that is updated less often.
+    The critics minimize (Q_k(s, a) - y)^2 with y = r + gamma (min_k Q'_k(s', a') + temperature * H(pi(s'))), with the
+    entropy H. The actor maximizes min_k Q_k(s, a_pi) + temperature * H(pi(s)). A single discrete choice has exact
+    expectations over the actions. The entropy of discrete actions is exact, that of continuous ones exact but for the
+    tanh, for which a sample is taken. TD3 has no entropy, target actions with clipped noise, and an actor that is
+    updated less often.
 
-    Differs from Ni et al.: actor and critics are updated at the same weights, so that a batch is encoded three times
-    (SAC; by a shared encoder twice), not after each other, and gradients are clipped.
+    Differs from Ni et al.: actor and critics are updated at the same weights instead of after each other, so that SAC
+    encodes a batch three times (with shared encoders twice); inputs are normalized; gradients are clipped.
 
     An update makes no host synchronization, and one whose loss or gradient is not finite changes nothing but its
     counter. With several ranks, losses, gradients and statistics are means over the tokens of all ranks' batches.
@@ -189,7 +187,7 @@ class RecurrentSAC(Algorithm):
             target_N = td_target(
                 batch,
                 self._next_value(features_NF, batch, policy),
-                gamma=config.gamma,
+                gamma=agent.config.acting_gamma,
                 truncation_is_terminal=config.truncation_is_terminal,
             )
             q_NK = agent.action_values(critic_ND, batch.action)

@@ -71,6 +71,27 @@ def test_acting_step_by_step_is_the_forward_of_training(action_space: ActionSpac
         torch.testing.assert_close(policy.state(step).clone(), expected_ND[token_E], rtol=0, atol=1e-9)
 
 
+@every_action_space
+@torch.no_grad()
+def test_values_while_acting_are_those_of_the_analysis(action_space: ActionSpace) -> None:
+    agent = recurrent_agent(action_space=action_space)
+    shake(agent)
+    trial = random_trajectory(np.random.default_rng(0), 6, action_space)
+    config = RecurrentSACConfig(agent=TINY_RECURRENT)
+    analysis = config.analyze(agent, trial)
+    values = config.value_function(agent, num_envs=1)
+    assert analysis.q_TG is not None and analysis.q_TG.shape == (6, 1) and analysis.value_TG is not None
+    for time in range(7):
+        step = PolicyInput(
+            time=np.array([time]),
+            observation={name: leaf[time : time + 1] for name, leaf in trial.observation.items()},
+            previous_action=trial.action[max(0, time - 1)][None],
+            previous_reward=trial.reward[max(0, time - 1)][None],
+            episode_start=trial.episode_start[time : time + 1],
+        )
+        np.testing.assert_allclose(values.step(step)[0], analysis.value_TG[time], atol=1e-5)
+
+
 def _step(rng: np.random.Generator, action_space: ActionSpace) -> PolicyInput:
     return PolicyInput(
         time=np.zeros(2, np.int64),
@@ -157,7 +178,9 @@ def test_a_run_with_every_kind_of_action(task: Any, tmp_path: Path) -> None:
     logged = {key for row in read_metrics(directory) for key in row if key.startswith(("loss", "critic", "actor"))}
     assert {"loss/critic", "loss/actor", "loss/temperature", "actor/temperature", "actor/target_entropy"} <= logged
     assert logged <= {metric.key for metric in METRICS}
-    assert len(record_trial(load_trained_run(directory), seed=0)) == 4
+    recording = record_trial(load_trained_run(directory), seed=0)
+    assert len(recording) == 4 and recording.analysis is not None
+    assert recording.analysis.value_TG is not None and recording.analysis.value_TG.shape == (5, 1)
 
 
 def test_discrete_actions_of_td3_are_an_error_in_a_line(tmp_path: Path) -> None:
@@ -165,5 +188,5 @@ def test_discrete_actions_of_td3_are_an_error_in_a_line(tmp_path: Path) -> None:
         env=EnvFnConfig(env_fn=RepeatPair, horizon=4, num_workers=0),
         algorithm=RecurrentSACConfig(agent=TINY_RECURRENT, learner=TD3),
     )
-    with pytest.raises(UserError, match="TD3 needs continuous actions: use --learner.method sac"):
+    with pytest.raises(UserError, match=r"TD3 needs continuous actions: use --learner\.method sac"):
         runs.train_run(config, RunMetadata(recipe="repeat"), run_dir=tmp_path / "run", quiet=True)
