@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
+from yamame.algorithms.base import AlgorithmConfig
 from yamame.config.named_code import (
     caller_modules,
     describe_function,
@@ -27,7 +28,15 @@ from yamame.errors import UserError
 from yamame.metrics.registry import read_metrics
 from yamame.policy.loaded import LoadedPolicy
 from yamame.policy.manifest import UNSPECIFIED, NumEnvs, PolicyManifest
-from yamame.recipes import SMALL, check_preset, config_from_overrides, load_recipe, make_metadata, own_recipe
+from yamame.recipes import (
+    SMALL,
+    check_preset,
+    config_from_overrides,
+    load_recipe,
+    make_metadata,
+    own_recipe,
+    with_algorithm,
+)
 from yamame.run_config import RunConfig
 from yamame.runs.checkpoint import list_checkpoints
 from yamame.runs.directory import BEST, CHECKPOINTS, LATEST, MILESTONES
@@ -180,6 +189,7 @@ def train(
     horizon: int | None = None,
     attempts: int | None = 1,
     run_dir: str | Path | None = None,
+    algorithm: str | Mapping[str, Any] | AlgorithmConfig | None = None,
     preset: str = SMALL,
     size: str | None = None,
     model: str | None = None,
@@ -203,6 +213,8 @@ def train(
         attempts: Number of episodes on one task that make a trial, `env.attempts` of a recipe; None: as many as fit
             into the horizon.
         run_dir: Run directory; None: `runs/RECIPE-TIME`.
+        algorithm: Learning algorithm: the name of a folder in yamame/algorithms/, whose settings replace those of the
+            recipe, a config, or fields of the algorithm that the recipe has; None: that of the recipe.
         preset: `small`, for a CPU, or `paper`: the settings of the paper, for your own environment those of POPGym.
         size: Network size: tiny, small, base or large; None: that of the recipe.
         model: Trajectory encoder: the name of a file in yamame/nets/sequence/; None: that of the recipe.
@@ -237,6 +249,10 @@ def train(
             settings |= {} if attempts == 1 else {"env.attempts": attempts}
         else:
             recipe = own_recipe(_own_env_config(task, eval_env_fn, horizon=horizon, attempts=attempts), preset)
+        if isinstance(algorithm, str):
+            recipe = with_algorithm(recipe, algorithm)
+        elif algorithm is not None:
+            settings["algorithm"] = algorithm
         _check_names(settings, recipe.make_config(recipe.env))
         config = config_from_overrides(recipe, variants, settings, size=size, model=model)
         metadata = make_metadata(recipe, config)

@@ -1,1 +1,1 @@
-"""Algorithms: one folder each."""
+"""Algorithms: one folder each, `--algorithm FOLDER`."""

@@ -4,7 +4,7 @@ Optional: `analysis.SupportsAnalysis`, `analysis.SupportsValues`, `functional_po
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from yamame.data.sampler import Sampler
 from yamame.data.schema import TaskSpec
 from yamame.data.store import ReplayStore
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+from yamame.envs.config import EnvConfig
 from yamame.nets.compute import Compute
 
 Metrics = dict[str, Float[Tensor, ""]]
@@ -77,7 +78,24 @@ class Algorithm(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(ABC):
-    """Base class of algorithm configs. The class of the config chooses the algorithm."""
+    """Base class of algorithm configs. The class of the config chooses the algorithm.
+
+    The folder `algorithms/NAME/` with a file `config.py` that defines one is an algorithm, and `--algorithm NAME`
+    selects it. Every field needs a default. `agent`, if there is one, is a `NetworksConfig`.
+    """
+
+    def run_settings(self, recipe: "AlgorithmConfig", env: EnvConfig, *, env_steps: int) -> Mapping[str, Any]:
+        """Return what `--algorithm` changes in a recipe's `RunConfig` besides the algorithm, by path of the field.
+
+        Fields of this config are among them, by paths without prefix: `{"agent": ..., "num_envs": 16}`. Task, context
+        length, evaluation and number of steps stay those of the recipe.
+
+        Args:
+            recipe: The algorithm of the recipe, or of the default agent.
+            env: The task.
+            env_steps: Environment steps of the run.
+        """
+        return {}
 
     @property
     @abstractmethod

@@ -2,7 +2,7 @@
 
 `config` is the preset `small`, for a CPU; `paper` has the settings of the paper. The constant `RECIPE` has what a run
 costs and reaches, the docstring its source and what differs from the paper. What recipes share is in `settings/`.
-A preset of a recipe, a size, variants and flags or overrides make the config of a run.
+A preset of a recipe, an algorithm, a size, variants and flags or overrides make the config of a run.
 """
 
 import difflib
@@ -24,7 +24,12 @@ from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.gymnasium import GymnasiumConfig, is_env_id
 from yamame.errors import UserError
 from yamame.recipes.settings.paper import paper_config
-from yamame.recipes.settings.presets import apply_presets, default_config, imitate_offline_data
+from yamame.recipes.settings.presets import (
+    apply_algorithm,
+    apply_presets,
+    default_config,
+    imitate_offline_data,
+)
 from yamame.run_config import RunConfig, experiment_settings
 from yamame.training.run_files import RunMetadata
 
@@ -71,6 +76,8 @@ class Recipe:
     info: RecipeInfo
     notes: str
     """Docstring of the module: source, and what differs from the paper."""
+    algorithm: str | None = None
+    """Algorithm that replaces the recipe's own, for which no results were measured; None: the recipe's own."""
 
     @property
     def description(self) -> str:
@@ -93,7 +100,7 @@ class Recipe:
 
     def expected_result(self, config: RunConfig) -> str:
         """Return the result that was measured with the settings of a run, in words; "" if there is none."""
-        if self.preset != SMALL:
+        if self.preset != SMALL or self.algorithm is not None:
             return ""
         settings = experiment_settings(flatten_config(config), with_length=True)
         for flags, result in self.info.expected.items():
@@ -145,6 +152,21 @@ def own_recipe(env: EnvFnConfig | GymnasiumConfig, preset: str = SMALL) -> Recip
     )
     make_config = _small_config if preset == SMALL else _paper_config
     return Recipe(name=env.task_name, preset=preset, env=env, make_config=make_config, info=info, notes="")
+
+
+def with_algorithm(recipe: Recipe, name: str | None) -> Recipe:
+    """Return the recipe with another algorithm: its task and networks, and the algorithm's own settings otherwise.
+
+    Unchanged for None and for the algorithm that it has. Raises `UserError` for an unknown name.
+    """
+    if name is None or apply_algorithm(own := recipe.make_config(recipe.env), name) is own:
+        return recipe
+
+    def make_config(env: EnvConfig, *, env_steps: int | None = None) -> RunConfig:
+        config = recipe.config_for(env, env_steps)
+        return apply_algorithm(config if env_steps is None else replace(config, env_steps=env_steps), name)
+
+    return replace(recipe, make_config=make_config, algorithm=name)
 
 
 def _small_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
@@ -225,15 +247,21 @@ def make_metadata(recipe: Recipe, config: RunConfig, command: Sequence[str] = ()
     """Return what a run stores about its origin: the recipe, the command, and the fields that differ from the recipe.
 
     The task is compared with the recipe's own, the number of steps with that for this task, and all else with the
-    recipe's config for both.
+    recipe's config for both and for the algorithm.
     """
     steps = recipe.make_config(config.env).env_steps, config.env_steps
     of_steps = {"env_steps": steps} if steps[0] != steps[1] else {}
     of_task = {f"env.{path}": pair for path, pair in diff_configs(recipe.env, config.env).items()}
+    of_algorithm = {} if recipe.algorithm is None else {"algorithm": (None, recipe.algorithm)}
     return RunMetadata(
         recipe=recipe.name,
         preset=recipe.preset,
         expected=recipe.expected_result(config),
         command=shlex.join(command),
-        overrides=of_task | of_steps | diff_configs(recipe.config_for(config.env, config.env_steps), config),
+        overrides={
+            **of_algorithm,
+            **of_task,
+            **of_steps,
+            **diff_configs(recipe.config_for(config.env, config.env_steps), config),
+        },
     )

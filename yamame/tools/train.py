@@ -44,13 +44,16 @@ def _register_train(subparsers: Any) -> None:
         "train",
         _train,
         help="train a new run; `yamame train RECIPE --help` describes a recipe and its flags",
-        usage="yamame train RECIPE | --env ENV [--run-dir DIR] [--preset small|paper] [--size SIZE] [--model NAME] "
-        "[--variant NAME] [--track NAME] [--json] [--quiet] [--FIELD VALUE]",
+        usage="yamame train RECIPE | --env ENV [--run-dir DIR] [--algorithm NAME] [--preset small|paper] [--size SIZE] "
+        "[--model NAME] [--variant NAME] [--track NAME] [--json] [--quiet] [--FIELD VALUE]",
         add_help=False,
     )
     train.add_argument("recipe", metavar="RECIPE", nargs="?", help="recipe; `yamame recipes` lists them")
     train.add_argument(
         "--run-dir", type=Path, metavar="DIR", help="run directory of the new run (default: runs/RECIPE-TIME)"
+    )
+    train.add_argument(
+        "--algorithm", metavar="NAME", help="learning algorithm: a folder of yamame/algorithms/ (default: recipe)"
     )
     train.add_argument(
         "--preset", metavar="NAME", default="small", help="small: for a CPU; paper: the paper's settings"
@@ -91,21 +94,22 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
             options.parser.print_help()
             return 0
         raise UserError("expected a recipe or --env: yamame recipes lists recipes")
-    from yamame.recipes import SMALL, config_from_flags, make_metadata
+    from yamame.recipes import SMALL, config_from_flags, make_metadata, with_algorithm
     from yamame.training.start import train_run
 
-    recipe = _recipe_to_train(options, rest)
+    recipe = with_algorithm(_recipe_to_train(options, rest), options.algorithm)
     config = config_from_flags(recipe, options.variant, rest, size=options.size, model=options.model)
     if options.help or options.help_all:
         _print_recipe_help(options, recipe, config)
         return 0
     task = [recipe.name] if options.env is None else ["--env", options.env]
+    algorithm = [] if options.algorithm is None else ["--algorithm", options.algorithm]
     preset = [] if options.preset == SMALL else ["--preset", options.preset]
     size = [] if options.size is None else ["--size", options.size]
     model = [] if options.model is None else ["--model", options.model]
     variants = [argument for variant in options.variant for argument in ("--variant", variant)]
     modules = [argument for module in options.modules for argument in ("--import", module)]
-    command = ["yamame", "train", *task, *modules, *preset, *size, *model, *variants, *rest]
+    command = ["yamame", "train", *task, *modules, *algorithm, *preset, *size, *model, *variants, *rest]
     metadata = make_metadata(recipe, config, command)
     with redirect_stdout(sys.stderr):  # Ray reports processes that die on stdout
         result = train_run(config, metadata, run_dir=options.run_dir, quiet=options.quiet, track=options.track)

@@ -1,7 +1,8 @@
 """`Agent`: encoders, actor, critics, target networks and an optional world model."""
 
 import copy
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,29 +15,24 @@ from yamame.algorithms.acting_model import ACTING_MODULES, ActingModel
 from yamame.algorithms.amago.gammas import PAPER_CONTINUOUS, PAPER_DISCRETE
 from yamame.algorithms.amago.losses.td import TargetValues
 from yamame.algorithms.amago.losses.world_model import WorldModel
+from yamame.algorithms.networks import NetworksConfig
 from yamame.data.actions import PolicyActionSpace, num_choices
 from yamame.data.batch import Batch, Predictions
 from yamame.data.spaces import flatten_space
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
 from yamame.nets.blocks import InputNormalizer, at_least_float32
-from yamame.nets.heads.actor import Actor, ActorConfig
+from yamame.nets.heads.actor import Actor
 from yamame.nets.heads.critic import CriticConfig
-from yamame.nets.sequence.base import TrajectoryEncoderConfig
-from yamame.nets.sequence.transformer import TransformerConfig
-from yamame.nets.timestep.encoder import TimestepEncoderConfig
 
 _MAX_ABS_DELTA = 10.0
 """Clip of normalized observation deltas, so that outliers do not dominate the world-model loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentConfig:
+class AgentConfig(NetworksConfig):
     """Architecture of the agent."""
 
-    timestep_encoder: TimestepEncoderConfig = field(default_factory=TimestepEncoderConfig)
-    trajectory_encoder: TrajectoryEncoderConfig = field(default_factory=TransformerConfig)
-    actor: ActorConfig = field(default_factory=ActorConfig)
     critic: CriticConfig = field(default_factory=CriticConfig)
     multi_gamma: bool = True
     """Train all gammas in parallel; off: only the acting one (paper: ablation)."""
@@ -57,6 +53,11 @@ class AgentConfig:
     def __post_init__(self) -> None:
         check_range(self, "gammas", "acting_gamma", gt=0, lt=1)
         check_range(self, "max_one_hot_choices", ge=0)
+
+    @override
+    def with_head_sizes(self, hidden_sizes: Sequence[int]) -> "AgentConfig":
+        critic = replace(self.critic, hidden_sizes=tuple(hidden_sizes))
+        return replace(super().with_head_sizes(hidden_sizes), critic=critic)
 
     def embeds(self, action_space: PolicyActionSpace) -> bool:
         """Return whether the choices of actions are embedded."""

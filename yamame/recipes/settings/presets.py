@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from yamame.algorithms.amago.agent import AgentConfig
 from yamame.algorithms.amago.config import AMAGOConfig
@@ -11,7 +11,10 @@ from yamame.algorithms.amago.gammas import SHORT_GAMMAS
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS
 from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.algorithms.networks import NetworksConfig
+from yamame.algorithms.selection import algorithm_config
 from yamame.collect.exploration import BilevelEpsilonGreedy
+from yamame.config.serialization import apply_overrides
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.config import EnvConfig, GoalEnvConfig
 from yamame.errors import UserError
@@ -23,6 +26,8 @@ from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.image import ImageEncoderConfig
 from yamame.nets.timestep.instruction import InstructionEncoderConfig
 from yamame.run_config import EvalConfig, RunConfig
+
+AnyNetworks = TypeVar("AnyNetworks", bound=NetworksConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +45,14 @@ class NetworkSize:
     image_channels: tuple[int, ...] = ImageEncoderConfig.channels
     residual_blocks: int = ImageEncoderConfig.num_residual_blocks
 
-    def apply_to(self, agent: AgentConfig) -> AgentConfig:
-        """Return the agent at this size."""
+    def apply_to(self, agent: AnyNetworks) -> AnyNetworks:
+        """Return the networks of an agent at this size."""
         timestep = agent.timestep_encoder.map_leaf_encoders(self._resize)
         return replace(
             agent,
             timestep_encoder=replace(timestep, hidden_sizes=self.timestep_hidden, output_size=self.timestep_width),
             trajectory_encoder=agent.trajectory_encoder.at_size(self.encoder_size),
-            actor=replace(agent.actor, hidden_sizes=self.head_hidden),
-            critic=replace(agent.critic, hidden_sizes=self.head_hidden),
-        )
+        ).with_head_sizes(self.head_hidden)
 
     def _resize(self, encoder: LeafEncoderConfig) -> LeafEncoderConfig:
         if isinstance(encoder, InstructionEncoderConfig):
@@ -91,14 +94,29 @@ SIZES: Mapping[str, NetworkSize] = {
 """`small` is trainable on a CPU; `base` and `large` are those of POPGym and Crafter (paper: appendix, table 3)."""
 
 
+def apply_algorithm(config: RunConfig, name: str | None) -> RunConfig:
+    """Return the config with the algorithm of `yamame/algorithms/<name>/` and what it changes in a run.
+
+    Unchanged for None, and if it has that algorithm. Raises `UserError` for an unknown name.
+    """
+    if name is None:
+        return config
+    algorithm = algorithm_config(name)
+    if type(algorithm) is type(config.algorithm):
+        return config
+    changes = algorithm.run_settings(config.algorithm, config.env, env_steps=config.env_steps)
+    changed = apply_overrides(config, {"algorithm": algorithm, **changes})
+    required = config.env.required_num_envs
+    return changed if required is None else replace(changed, num_envs=required)
+
+
 def apply_size(config: RunConfig, name: str | None) -> RunConfig:
     """Return the config with a network of a named size; unchanged for None. `UserError` for an unknown name."""
     if name is None:
         return config
     if name not in SIZES:
         raise UserError(f"unknown size {name!r}: choose among {', '.join(SIZES)}")
-    amago = amago_config(config)
-    return replace(config, algorithm=replace(amago, agent=SIZES[name].apply_to(amago.agent)))
+    return _replace_agent(config, SIZES[name].apply_to(networks_config(config)))
 
 
 def apply_model(config: RunConfig, name: str | None) -> RunConfig:
@@ -108,8 +126,9 @@ def apply_model(config: RunConfig, name: str | None) -> RunConfig:
     """
     if name is None:
         return config
-    encoder = model_config(name, like=amago_config(config).agent.trajectory_encoder)
-    return replace_agent_fields(config, trajectory_encoder=encoder)
+    networks = networks_config(config)
+    encoder = model_config(name, like=networks.trajectory_encoder)
+    return _replace_agent(config, replace(networks, trajectory_encoder=encoder))
 
 
 MAX_CONTEXT = 256
@@ -206,10 +225,21 @@ def imitate_offline_data(config: RunConfig) -> RunConfig:
 def amago_config(config: RunConfig) -> AMAGOConfig:
     """Return the algorithm's config. Raises `UserError` if the algorithm is not AMAGO."""
     if not isinstance(config.algorithm, AMAGOConfig):
-        raise UserError(
-            f"sizes and variants require the algorithm AMAGO, not {type(config.algorithm).__name__}: leave them out"
-        )
+        name = type(config.algorithm).__name__
+        raise UserError(f"this variant requires the algorithm AMAGO, not {name}: leave it out")
     return config.algorithm
+
+
+def networks_config(config: RunConfig) -> NetworksConfig:
+    """Return the networks of the algorithm. Raises `UserError` if it has none that sizes and models apply to."""
+    agent = getattr(config.algorithm, "agent", None)
+    if not isinstance(agent, NetworksConfig):
+        raise UserError(f"{type(config.algorithm).__name__} has networks of its own: leave sizes and models out")
+    return agent
+
+
+def _replace_agent(config: RunConfig, agent: NetworksConfig) -> RunConfig:
+    return replace(config, algorithm=replace(config.algorithm, agent=agent))  # type: ignore[call-arg]
 
 
 def replace_agent_fields(config: RunConfig, **changes: Any) -> RunConfig:
