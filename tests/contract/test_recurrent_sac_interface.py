@@ -31,6 +31,8 @@ from yamame.data.step import PolicyInput
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
 from yamame.metrics.registry import METRICS, read_metrics
+from yamame.nets.sequence.gru import GRUConfig
+from yamame.recipes import config_from_flags, load_recipe, with_algorithm
 from yamame.run_config import EvalConfig, RunConfig
 from yamame.tools.trial_recording import record_trial
 from yamame.training import start as runs
@@ -190,3 +192,14 @@ def test_discrete_actions_of_td3_are_an_error_in_a_line(tmp_path: Path) -> None:
     )
     with pytest.raises(UserError, match=r"TD3 needs continuous actions: use --learner\.method sac"):
         runs.train_run(config, RunMetadata(recipe="repeat"), run_dir=tmp_path / "run", quiet=True)
+
+
+def test_algorithm_recurrent_sac_takes_the_place_of_a_recipes() -> None:
+    recipe = with_algorithm(load_recipe("wind"), "recurrent_sac")
+    config = config_from_flags(recipe, [], ["--learner.method", "td3", "--agent.acting-gamma", "0.9"], size="tiny")
+    assert isinstance(config.algorithm, RecurrentSACConfig)
+    assert config.algorithm.learner.method == "td3" and config.algorithm.agent.acting_gamma == 0.9
+    assert config.algorithm.agent.trajectory_encoder == GRUConfig(d_model=32, num_layers=1)
+    assert config.algorithm.agent.critic_hidden_sizes == config.algorithm.agent.actor.hidden_sizes == (64, 64)
+    assert config.algorithm.agent.actor.probability_clip == (1e-8, 1.0)
+    assert config.replay.unrewarded_keep_prob == 1.0 and config.learning_starts < config.env_steps

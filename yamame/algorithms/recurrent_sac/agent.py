@@ -1,8 +1,8 @@
 """`RecurrentAgent`: actor and critics with a memory each, and target networks."""
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.acting_model import ActingModel
+from yamame.algorithms.networks import NetworksConfig
 from yamame.algorithms.recurrent_sac.deterministic_actor import DeterministicActor
 from yamame.data.actions import PolicyActionSpace, num_choices
 from yamame.data.batch import Batch
@@ -28,7 +29,7 @@ from yamame.nets.timestep.encoder import TimestepEncoderConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentAgentConfig:
+class RecurrentAgentConfig(NetworksConfig):
     """Architecture of the agent. Sizes are about those of Ni et al.: one recurrent layer of 128, heads of 128 x 2."""
 
     timestep_encoder: TimestepEncoderConfig = field(
@@ -53,6 +54,10 @@ class RecurrentAgentConfig:
     def __post_init__(self) -> None:
         check_range(self, "num_critics", "critic_hidden_sizes", ge=1)
         check_range(self, "acting_gamma", gt=0, lt=1)
+
+    @override
+    def with_head_sizes(self, hidden_sizes: Sequence[int]) -> "RecurrentAgentConfig":
+        return replace(super().with_head_sizes(hidden_sizes), critic_hidden_sizes=tuple(hidden_sizes))
 
     @property
     def critic(self) -> CriticConfig:

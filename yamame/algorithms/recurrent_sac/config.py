@@ -1,6 +1,8 @@
 """`RecurrentSACConfig`: recurrent off-policy agents, for `RunConfig.algorithm`."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,15 +13,25 @@ from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis, SupportsValues
 from yamame.algorithms.base import AlgorithmConfig
 from yamame.algorithms.functional_policy import SupportsExport
+from yamame.algorithms.networks import NetworksConfig
 from yamame.algorithms.recurrent_sac.agent import RecurrentAgent, RecurrentAgentConfig
 from yamame.algorithms.recurrent_sac.analysis import RecurrentSACValues, analyze_trajectory
 from yamame.algorithms.recurrent_sac.learner import RecurrentSAC, RecurrentSACLearnerConfig
+from yamame.collect.exploration import NoExploration
 from yamame.data.actions import policy_action_space, strip_action_mask
 from yamame.data.schema import TaskSpec
 from yamame.data.spaces import flatten_space
 from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+from yamame.envs.config import EnvConfig
 from yamame.nets.compute import Compute
+
+NUM_ENVS = (8, 4, 2)
+"""Default numbers of environments: the first at which trials of the whole horizon take at most a 32nd of the run."""
+NUM_UPDATES = 25_000
+"""Default number of updates of a run, if that is at most one in two environment steps and at least one in 32."""
+BATCH_SIZE, BATCH_TRANSITIONS = 8, 1024
+"""Smallest number of windows of a batch, and of their transitions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +48,30 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
     @override
     def model_width(self) -> int:
         return self.agent.trajectory_encoder.state_size
+
+    @override
+    def run_settings(self, recipe: AlgorithmConfig, env: EnvConfig, *, env_steps: int) -> Mapping[str, Any]:
+        """Return the settings of a run of this length: random trials first, then no noise but that of the policy.
+
+        The timestep encoder is that of the recipe, which fits its observations.
+        """
+        trial = env.max_trial_steps
+        networks = getattr(recipe, "agent", None)
+        agent = self.agent
+        if isinstance(networks, NetworksConfig):
+            agent = replace(agent, timestep_encoder=networks.timestep_encoder)
+        random_env_steps = env_steps // 50
+        return {
+            "agent": agent,
+            "num_envs": next((count for count in NUM_ENVS if count * trial <= env_steps // 32), NUM_ENVS[-1]),
+            "updates_per_env_step": min(max(NUM_UPDATES / env_steps, 1 / 32), 1 / 2),
+            "learning_starts": random_env_steps,
+            "exploration": NoExploration(random_env_steps=random_env_steps),
+            "deterministic_actions": False,
+            "replay.batch_size": BATCH_SIZE,
+            "replay.min_batch_transitions": BATCH_TRANSITIONS,
+            "replay.unrewarded_keep_prob": 1.0,
+        }
 
     @override
     def build_model(self, task: TaskSpec, *, context_length: int) -> RecurrentAgent:
