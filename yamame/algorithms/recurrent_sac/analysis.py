@@ -21,7 +21,7 @@ from yamame.nets.introspection import SupportsExplain
 
 
 @torch.no_grad()
-def analyze_trajectory(
+def analyze_recurrent_agent(
     agent: RecurrentAgent, trajectory: Trajectory, *, keep: int | None = None, acting_only: bool = False
 ) -> AgentAnalysis:
     """Return action distributions, values and the actor's attention along a trajectory, equal to those while acting.

@@ -15,7 +15,7 @@ from yamame.algorithms.base import AlgorithmConfig
 from yamame.algorithms.functional_policy import SupportsExport
 from yamame.algorithms.networks import NetworksConfig
 from yamame.algorithms.recurrent_sac.agent import RecurrentAgent, RecurrentAgentConfig
-from yamame.algorithms.recurrent_sac.analysis import RecurrentSACValues, analyze_trajectory
+from yamame.algorithms.recurrent_sac.analysis import RecurrentSACValues, analyze_recurrent_agent
 from yamame.algorithms.recurrent_sac.learner import RecurrentSAC, RecurrentSACLearnerConfig
 from yamame.collect.exploration import NoExploration
 from yamame.data.actions import policy_action_space, strip_action_mask
@@ -128,7 +128,7 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
         self, model: nn.Module, trajectory: Trajectory, *, keep: int | None = None, acting_only: bool = False
     ) -> AgentAnalysis:
         assert isinstance(model, RecurrentAgent)
-        return analyze_trajectory(model, trajectory, keep=keep, acting_only=acting_only)
+        return analyze_recurrent_agent(model, trajectory, keep=keep, acting_only=acting_only)
 
     @override
     def value_function(self, model: nn.Module, *, num_envs: int) -> RecurrentSACValues:
