@@ -172,7 +172,7 @@ class RecurrentSAC(Algorithm):
         with self.compute.autocast():
             critic_ND = self._encode(agent.value_encoders, features_NF, batch)
             actor_ND = critic_ND.detach()
-            if not agent.config.shared and (updates_actor or config.method == "sac"):
+            if updates_actor and not agent.config.shared:
                 actor_ND = self._encode(agent.encoders, features_NF, batch)
         total = batch.loss_mask.sum().to(critic_ND.dtype)
         self.distributed.all_reduce_sum_(total)
