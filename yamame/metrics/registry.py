@@ -126,6 +126,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("critic/explained_variance", "Explained variance",
            "1 minus the variance of PPO's advantages over that of its value targets, before the updates of the "
            "iteration; 0: the values are no better than a constant", "fraction", "higher"),
+    Metric("loss/critic", "Critic loss",
+           "squared TD error of the critics of recurrent SAC, mean over critics, tokens and updates of the iteration",
+           "squared reward", "lower"),
+    Metric("loss/actor", "Actor loss",
+           "negative value of the actor's actions and of their entropy, mean over the iteration", "reward"),
+    Metric("loss/temperature", "Temperature loss",
+           "log temperature by how far the entropy is above its target, mean over the iteration", "nats"),
     Metric("critic/td_error_abs", "TD error", "mean absolute TD error at the acting gamma over the iteration",
            "standard deviations of the target", "lower"),
     Metric("critic/q_normalized", "Q, normalized",
@@ -134,6 +141,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("critic/q_ensemble_std", "Critic ensemble std",
            "standard deviation over the critics at the acting gamma, mean over the iteration",
            "standard deviations of the target", "lower"),
+    Metric("critic/q_mean", "Q", "mean value of the data actions over the iteration", "reward"),
     Metric("critic/td_target_mean", "TD target", "mean TD target at the acting gamma over the iteration", "reward"),
     Metric("critic/popart_std", "PopArt std", "running standard deviation of the TD targets at the acting gamma",
            "reward"),
@@ -150,6 +158,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("actor/staleness", "Staleness",
            "mean absolute log-ratio of the policy before the updates of the iteration and the one that acted; 0: all "
            "trials are of the former", "nats"),
+    Metric("actor/target_entropy", "Target entropy",
+           "entropy that the temperature of SAC is adjusted for, mean over the iteration", "nats"),
+    Metric("actor/temperature", "Temperature", "value of a nat of entropy in SAC, mean over the iteration",
+           "reward per nat"),
     Metric("actor/filtered_bc_fraction", "Filtered BC fraction",
            "fraction of tokens whose action has a positive advantage, mean over the iteration", "fraction"),
     Metric("optim/grad_norm", "Gradient norm", "mean norm of the gradient before clipping over the iteration",
@@ -159,6 +171,11 @@ METRICS: tuple[Metric, ...] = (
                f"norm of the gradient of the weighted {name}, in one of the last 500 updates", "gradient norm")
         for loss, name in (("td", "TD loss"), ("policy_gradient", "policy gradient loss"),
                            ("filtered_bc", "filtered BC loss"), ("world_model", "world model loss"))
+    ),
+    *(
+        Metric(f"optim/grad_norm_{part}", f"Gradient norm, {part}",
+               f"mean norm of the gradient of the {part} loss before clipping over the iteration", "gradient norm")
+        for part in ("critic", "actor")
     ),
     Metric("optim/nonfinite_updates", "Non-finite updates",
            "number of updates skipped in the whole run because the loss or gradient was NaN or infinite",

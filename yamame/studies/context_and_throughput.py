@@ -4,6 +4,8 @@ from yamame.studies.base import Analysis, Arm, Panel, Study
 
 REACH = ("--env.name", "reach-v3", "--env.attempts", "2", "--env.attempt-length", "500")
 CONTEXTS = (16, 64, 128, 512)
+ARCHITECTURES = ("transformer", "separate-gru", "shared-gru")
+"""The agent of the paper, and recurrent off-policy agents of the same memory size."""
 
 
 def _context_arm(context: int) -> Arm:
@@ -19,7 +21,7 @@ FIG6 = Study(
             title="Meta-World reach-v3, held-out goals", arms=tuple(map(_context_arm, CONTEXTS)), score="success_rate"
         ),
     ),
-    analyses=(Analysis(title="throughput", figure="throughput"),),
+    analyses=(Analysis(title="throughput", figure="throughput", flags=("--encoders", *ARCHITECTURES)),),
     notes=("The tasks, contexts and numbers of the paper's figure are not known.",),
 )
 
@@ -28,8 +30,6 @@ FIG29 = Study(
     name="fig29",
     title="Training throughput",
     source="appendix D, figure 29",
-    analyses=(
-        Analysis(title="throughput", figure="throughput", flags=("--encoders", "transformer", "gru", "separate-gru")),
-    ),
+    analyses=(Analysis(title="throughput", figure="throughput", flags=("--encoders", *ARCHITECTURES, "gru")),),
     notes=("The paper's numbers, of an A5000, are not known.",),
 )

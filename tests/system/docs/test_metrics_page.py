@@ -67,6 +67,8 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         yield yamame.train(Moody, horizon=5, env_steps=400, **options)
         options = {**SHORT, "run_dir": folder / "cluster", "ray.address": "local", "ray.num_collectors": 2}
         yield yamame.train("passive-tmaze", horizon=5, env_steps=800, **options)
+        own = {"env_steps": 400, "run_dir": folder / "recurrent-sac", "eval": SHORT["eval"]}
+        yield yamame.train("passive-tmaze", horizon=5, algorithm="recurrent_sac", size="tiny", **own)
 
     return {get_metric(key).key for run in runs() for line in read_metrics(run.directory) for key in line} - COUNTERS
 

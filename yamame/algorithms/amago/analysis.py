@@ -50,7 +50,7 @@ def analyze_trajectory(
         gammas_G=agent.gammas_G.float().cpu().numpy(),
         q_TG=q_TG,
         value_TG=value_TG,
-        action_distributions=_action_distributions(policy, gamma_index),
+        action_distributions=action_distributions(policy, gamma_index),
         attention=trace.attention if trace else None,
         max_abs_LPT=trace.max_abs_LPT if trace else None,
     )
@@ -88,7 +88,8 @@ def _zero_noise(agent: Agent, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "
     return state_ND.new_zeros(len(state_ND), len(agent.gammas_G), agent.actor.action_size)
 
 
-def _action_distributions(policy: PolicyDistribution, gamma_index: int) -> ActionDistributions:
+def action_distributions(policy: PolicyDistribution, gamma_index: int) -> ActionDistributions:
+    """Return the parameters of the action distributions of one gamma."""
     match policy:
         case CategoricalPolicy() | SampledCategoricalPolicy():
             probability = policy.probability_NGA

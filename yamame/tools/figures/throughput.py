@@ -15,7 +15,7 @@ import numpy as np
 from yamame.errors import ConfigFieldError, UserError, check_range
 from yamame.tools.bench.benchmarks import LearnerBench
 from yamame.tools.bench.measure import format_machine
-from yamame.tools.bench.separate_networks import SEPARATE_GRU, SeparateNetworksBench
+from yamame.tools.bench.separate_memories import LABELS, RecurrentSACBench
 from yamame.tools.palette import color
 from yamame.tools.plots import (
     HEIGHT,
@@ -37,7 +37,7 @@ UNITS = {
     "tokens_per_second": "tokens per second",
     "peak_memory_bytes": "peak memory in GiB",
 }
-ENCODERS = {"transformer": "Transformer", "gru": "GRU", SEPARATE_GRU: "GRU, separate networks"}
+ENCODERS: dict[str, str] = {"transformer": "Transformer", "gru": "GRU", **LABELS}
 """Encoder -> its label."""
 SETTINGS = ("size", "encoder", "batch", "lengths", "threads", "device", "dtype", "compile")
 """Settings that distinguish lines; a label has those that differ."""
@@ -52,8 +52,9 @@ class Options:
     context_lengths: tuple[int, ...] = (32, 64, 128, 256, 512)
     """Transitions in a training window."""
     encoders: tuple[str, ...] = ("transformer", "gru")
-    """transformer and gru: the learner with this trajectory encoder; separate-gru: actor and critics with a GRU each,
-    as in earlier recurrent off-policy agents."""
+    """transformer and gru: the learner with this trajectory encoder. separate-gru and shared-gru: recurrent SAC, whose
+    actor and critics have a GRU each, as in earlier off-policy agents, or one together; separate-transformer and
+    shared-transformer: with Transformers."""
     size: str = "popgym"
     """popgym, delivery, tmaze or crafter: the paper's network for it."""
     batch: int = 24
@@ -121,8 +122,8 @@ def measure(options: Options) -> list[BenchJson]:
 
 
 def _bench(encoder: str, **options: Any) -> BenchJson:
-    if encoder == SEPARATE_GRU:
-        return SeparateNetworksBench(**options).run().to_json()
+    if encoder in LABELS:
+        return RecurrentSACBench(encoder=encoder, **options).run().to_json()  # type: ignore[arg-type]
     return LearnerBench(encoder=encoder, **options).run().to_json()  # type: ignore[arg-type]
 
 

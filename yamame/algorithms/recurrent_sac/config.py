@@ -1,0 +1,146 @@
+"""`RecurrentSACConfig`: recurrent off-policy agents, for `RunConfig.algorithm`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
+from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis, SupportsValues
+from yamame.algorithms.base import AlgorithmConfig
+from yamame.algorithms.functional_policy import SupportsExport
+from yamame.algorithms.networks import NetworksConfig
+from yamame.algorithms.recurrent_sac.agent import RecurrentAgent, RecurrentAgentConfig
+from yamame.algorithms.recurrent_sac.analysis import RecurrentSACValues, analyze_recurrent_agent
+from yamame.algorithms.recurrent_sac.learner import RecurrentSAC, RecurrentSACLearnerConfig
+from yamame.collect.exploration import NoExploration
+from yamame.data.actions import policy_action_space, strip_action_mask
+from yamame.data.schema import TaskSpec
+from yamame.data.spaces import flatten_space
+from yamame.data.trajectory import Trajectory
+from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+from yamame.envs.config import EnvConfig
+from yamame.nets.compute import Compute
+
+NUM_ENVS = (8, 4, 2)
+"""Default numbers of environments: the first at which trials of the whole horizon take at most a 32nd of the run."""
+NUM_UPDATES = 25_000
+"""Default number of updates of a run, if that is at most one in two environment steps and at least one in 32."""
+BATCH_SIZE, BATCH_TRANSITIONS = 8, 1024
+"""Smallest number of windows of a batch, and of their transitions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExport):
+    """SAC, discrete SAC or TD3 with separate memories of actor and critics (Ni et al. 2022, arXiv 2110.05038)."""
+
+    agent: RecurrentAgentConfig = field(default_factory=RecurrentAgentConfig)
+    learner: RecurrentSACLearnerConfig = field(default_factory=RecurrentSACLearnerConfig)
+    mode_in_evaluations: bool = True
+    """Evaluations, loaded policies and exports act with the mode of the policy (Ni et al.). False: with samples, unless
+    `deterministic_actions`."""
+
+    @property
+    @override
+    def model_width(self) -> int:
+        return self.agent.trajectory_encoder.state_size
+
+    @override
+    def run_settings(self, recipe: AlgorithmConfig, env: EnvConfig, *, env_steps: int) -> Mapping[str, Any]:
+        """Return the settings of a run of this length: random trials first, then no noise but that of the policy.
+
+        The timestep encoder is that of the recipe, which fits its observations.
+        """
+        trial = env.max_trial_steps
+        networks = getattr(recipe, "agent", None)
+        agent = self.agent
+        if isinstance(networks, NetworksConfig):
+            agent = replace(agent, timestep_encoder=networks.timestep_encoder)
+        random_env_steps = env_steps // 50
+        return {
+            "agent": agent,
+            "num_envs": next((count for count in NUM_ENVS if count * trial <= env_steps // 32), NUM_ENVS[-1]),
+            "updates_per_env_step": min(max(NUM_UPDATES / env_steps, 1 / 32), 1 / 2),
+            "learning_starts": random_env_steps,
+            "exploration": NoExploration(random_env_steps=random_env_steps),
+            "deterministic_actions": False,
+            "replay.batch_size": BATCH_SIZE,
+            "replay.min_batch_transitions": BATCH_TRANSITIONS,
+            "replay.unrewarded_keep_prob": 1.0,
+        }
+
+    @override
+    def build_model(self, task: TaskSpec, *, context_length: int) -> RecurrentAgent:
+        return RecurrentAgent(
+            self.agent,
+            observation_space=strip_action_mask(task.observation_space, task.action_mask_key),
+            action_space=policy_action_space(task.action_space),
+            context_length=context_length,
+            horizon=task.horizon,
+            initial_temperature=self.learner.initial_temperature,
+            deterministic=self.learner.method == "td3",
+        )
+
+    @override
+    def remarks(self, task: TaskSpec, *, offline_only: bool = False) -> list[str]:
+        leaves = flatten_space(strip_action_mask(task.observation_space, task.action_mask_key))
+        return self.agent.timestep_encoder.remarks(leaves)
+
+    @override
+    def build_policy(
+        self,
+        model: nn.Module,
+        *,
+        num_envs: int,
+        generator: torch.Generator,
+        collects: bool = False,
+        cuda_graph: bool = False,
+    ) -> AMAGOPolicy:
+        assert isinstance(model, RecurrentAgent)
+        noise = self.learner.exploration_noise if self.learner.method == "td3" else 0.0
+        return AMAGOPolicy(
+            model,
+            num_envs=num_envs,
+            generator=generator,
+            mode_only=not collects and self.mode_in_evaluations,
+            action_noise=noise if collects else 0.0,
+            cuda_graph=cuda_graph,
+        )
+
+    @override
+    def build(
+        self,
+        model: nn.Module,
+        *,
+        compute: Compute,
+        generator: torch.Generator,
+        distributed: DistributedContext = SINGLE_PROCESS,
+    ) -> RecurrentSAC:
+        assert isinstance(model, RecurrentAgent)
+        return RecurrentSAC(model, self.learner, generator=generator, compute=compute, distributed=distributed)
+
+    @override
+    def analyze(
+        self, model: nn.Module, trajectory: Trajectory, *, keep: int | None = None, acting_only: bool = False
+    ) -> AgentAnalysis:
+        assert isinstance(model, RecurrentAgent)
+        return analyze_recurrent_agent(model, trajectory, keep=keep, acting_only=acting_only)
+
+    @override
+    def value_function(self, model: nn.Module, *, num_envs: int) -> RecurrentSACValues:
+        assert isinstance(model, RecurrentAgent)
+        return RecurrentSACValues(model, num_envs=num_envs)
+
+    @override
+    def functional_policy(self, model: nn.Module) -> FunctionalAMAGOPolicy:
+        assert isinstance(model, RecurrentAgent)
+        return FunctionalAMAGOPolicy(model, clips=True, mode_only=self.mode_in_evaluations)
+
+    @override
+    def acting_state(self, model: nn.Module) -> dict[str, Tensor]:
+        prefixes = ("encoders.", "actor.")
+        return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(prefixes)}

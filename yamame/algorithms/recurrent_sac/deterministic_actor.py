@@ -1,0 +1,33 @@
+"""`DeterministicActor`: the actor of TD3."""
+
+import copy
+
+import torch
+from gymnasium import spaces
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from yamame.data.actions import action_size
+from yamame.nets.blocks import MLP, at_least_float32
+from yamame.nets.heads.actor import ActorConfig
+from yamame.nets.heads.distributions import TanhGaussianPolicy
+
+
+class DeterministicActor(nn.Module):
+    """State -> MLP -> tanh: a policy whose standard deviation is 0, so that samples are its mode."""
+
+    def __init__(self, config: ActorConfig, *, input_size: int, action_space: spaces.Box) -> None:
+        super().__init__()
+        self.action_size = action_size(action_space)
+        self.clip = (0.0, 1.0)
+        """Unused: for discrete actions."""
+        self.mlp = MLP(input_size, config.hidden_sizes, self.action_size, config.activation)
+
+    def forward(self, state_ND: Float[Tensor, "N D"], mask_NA: Bool[Tensor, "N A"] | None = None) -> TanhGaussianPolicy:
+        """Return the policy, with a dimension for its single discount."""
+        mean_NGA = at_least_float32(self.mlp(state_ND))[:, None]
+        return TanhGaussianPolicy(mean_NGA=mean_NGA, log_std_NGA=torch.full_like(mean_NGA, -torch.inf))
+
+    def for_gamma(self, gamma_index: int) -> "DeterministicActor":
+        """Return a copy, for acting."""
+        return copy.deepcopy(self)
