@@ -54,7 +54,11 @@ def test_flags_of_a_recipes_config(tmp_path: Path) -> None:
     assert completed("yamame train no-such-recipe --learner.td.", tmp_path) == []
     assert completed("yamame train passive-tmaze --algorithm ppo --learner.td.", tmp_path) == []
     found = completed("yamame train passive-tmaze --algorithm ppo --learner.passes.", tmp_path)
-    assert sorted(found) == ["--learner.passes.epochs", "--learner.passes.minibatch-transitions"]
+    assert sorted(found) == [
+        "--learner.passes.epochs",
+        "--learner.passes.min-trials",
+        "--learner.passes.minibatch-transitions",
+    ]
 
 
 @pytest.mark.parametrize(
