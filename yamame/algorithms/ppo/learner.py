@@ -70,7 +70,7 @@ class PPOLearnerConfig:
     learning_rate: float = 1e-3
     """Learning rate of Adam."""
     lr_decay_env_steps: int = 0
-    """Environment steps, of trials learned from, over which the learning rate decays linearly to a tenth; 0: constant."""
+    """Environment steps, of trials learned from, over which the learning rate decays to a tenth; 0: constant."""
     max_grad_norm: float = 0.5
     """Maximum global norm of the gradient."""
     max_nonfinite_updates: int = 100
