@@ -43,6 +43,7 @@ def test_commands_options_and_names_need_no_pytorch(tmp_path: Path) -> None:
     assert completed("yamame sweep pop", tmp_path, **without_torch) == ["popgym"]
     assert completed("yamame data ver", tmp_path, **without_torch) == ["verify"]
     assert completed("yamame train passive-tmaze --size b", tmp_path, **without_torch) == ["base"]
+    assert completed("yamame train passive-tmaze --algorithm p", tmp_path, **without_torch) == ["ppo"]
 
 
 @pytest.mark.slow
@@ -51,6 +52,13 @@ def test_flags_of_a_recipes_config(tmp_path: Path) -> None:
     flags = list_flags(config_from_flags(load_recipe("passive-tmaze"), [], []))
     assert sorted(found) == sorted(flag for flag in flags if flag.startswith("--learner.td."))
     assert completed("yamame train no-such-recipe --learner.td.", tmp_path) == []
+    assert completed("yamame train passive-tmaze --algorithm ppo --learner.td.", tmp_path) == []
+    found = completed("yamame train passive-tmaze --algorithm ppo --learner.passes.", tmp_path)
+    assert sorted(found) == [
+        "--learner.passes.epochs",
+        "--learner.passes.min-trials",
+        "--learner.passes.minibatch-transitions",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,11 @@ class PassesConfig:
     minibatch_transitions: int = 256
     """Transitions of a minibatch on average. It consists of whole windows, so that it has more if trials are longer."""
 
+    min_trials: int = 4
+    """Trials that an iteration waits for where fewer have ended in it: the advantages of one or two say little."""
+
     def __post_init__(self) -> None:
-        check_range(self, "epochs", "minibatch_transitions", ge=1)
+        check_range(self, "epochs", "minibatch_transitions", "min_trials", ge=1)
 
 
 class NewTrials:
@@ -47,6 +50,8 @@ class NewTrials:
         self.config, self.context_length, self.seed = config, context_length, seed
         self.iterations = 0
         """Iterations whose updates are all made."""
+        self.transitions = 0
+        """Transitions of their trials."""
         self._first = 0
         """Id from which on trials are new."""
         self._open: list[StoredWindow] = []
@@ -69,6 +74,8 @@ class NewTrials:
     def updates_due(self, store: ReplayStore) -> int:
         """Return the number of updates that remain of the present iteration, or that the new trials allow."""
         windows = self._open or self._new_windows(store)
+        if not self._open and len({window.trajectory_id for window in windows}) < self.config.min_trials:
+            return 0
         return self.config.epochs * self._num_minibatches(windows) - self._updates
 
     def open(self, store: ReplayStore) -> None:
@@ -96,6 +103,7 @@ class NewTrials:
         self._updates += 1
         if self._updates < self.config.epochs * self._num_minibatches(self._open):
             return False
+        self.transitions += sum(window.length for window in self._open)
         self._first, self._open, self._updates = self._end, [], 0
         self.iterations += 1
         return True
@@ -108,13 +116,15 @@ class NewTrials:
             "open": [list(window) for window in self._open],
             "updates": self._updates,
             "iterations": self.iterations,
+            "transitions": self.transitions,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the result of `state_dict`."""
         self._first, self._end = state["first"], state["end"]
         self._open = [StoredWindow(*window) for window in state["open"]]
-        self._updates, self.iterations = state["updates"], state["iterations"]
+        self._updates = state["updates"]
+        self.iterations, self.transitions = state["iterations"], state["transitions"]
 
     def _new_windows(self, store: ReplayStore) -> list[StoredWindow]:
         windows = []

@@ -218,3 +218,10 @@ def test_deterministic_actions_are_refused_in_a_line(tmp_path: Path, capsys: pyt
     assert main(["train", "passive-tmaze", "--algorithm", "ppo", *flags]) == 2
     assert "learns from samples, turn it off" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_collecting_in_a_second_thread_lags_one_iteration(tmp_path: Path) -> None:
+    config = tiny_ppo(async_collection=True)
+    assert train(start(tmp_path / "run", config), config)
+    rows = [row for row in read_metrics(tmp_path / "run") if "actor/staleness" in row]
+    assert rows and any(row["actor/staleness"] > 0 for row in rows)

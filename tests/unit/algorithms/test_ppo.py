@@ -165,6 +165,7 @@ def test_the_first_minibatch_has_ratio_1_and_later_ones_have_not(built: Any) -> 
     assert float(first["actor/kl"]) < 1e-9 and float(first["actor/clip_fraction"]) == 0.0
     assert float(others[-1]["actor/kl"]) > 1e-7
     assert algorithm.updates_due(replay) == 0 and not algorithm.trials.is_open
+    assert algorithm.trials.transitions == sum(len(replay.store.get(each)) for each in replay.store.ids())
 
 
 def test_annotations_are_those_of_a_slow_loop(built: Any) -> None:
@@ -232,6 +233,16 @@ def test_the_next_iteration_has_the_next_trials_alone(built: Any) -> None:
     assert {window.trajectory_id for window in algorithm.trials.windows} == set(range(before, store.total_appended))
 
 
+def test_an_iteration_waits_for_some_trials(built: Any) -> None:
+    components = built(tiny_ppo(**{"learner.passes.min_trials": 6}), 28)
+    algorithm, store = components.algorithm, components.replay.store
+    assert len(store) == 4 and algorithm.updates_due(components.replay) == 0
+    collect(components, 28)
+    assert len(store) == 8 and algorithm.updates_due(components.replay) > 0
+    algorithm.trials.open(store)
+    assert {window.trajectory_id for window in algorithm.trials.windows} == set(range(8))
+
+
 def test_a_far_policy_ends_the_updates_of_its_iteration(built: Any) -> None:
     components = built(tiny_ppo(**{"learner.target_kl": 1e-12, "learner.learning_rate": 0.1}))
     algorithm = components.algorithm
@@ -283,6 +294,6 @@ def test_its_settings_keep_the_task_and_the_networks_of_the_recipe() -> None:
     assert ppo.env_steps_per_iteration % trial == 0 or ppo.env_steps_per_iteration < trial
 
 
-def test_the_learning_rate_decays_over_iterations() -> None:
-    config = replace(PPOConfig().learner, learning_rate=1.0, lr_decay_iterations=10)
+def test_the_learning_rate_decays_over_the_steps_learned_from() -> None:
+    config = replace(PPOConfig().learner, learning_rate=1.0, lr_decay_env_steps=10)
     assert [round(config.lr_at(each), 3) for each in (0, 5, 10, 20)] == [1.0, 0.55, 0.1, 0.1]

@@ -72,7 +72,7 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
             **own,
             "agent.max_one_hot_choices": many,
             **({"context_length": 0} if trial <= MAX_CONTEXT else {}),
-            "learner.lr_decay_iterations": max(1, env_steps // steps),
+            "learner.lr_decay_env_steps": env_steps,
             "num_envs": num_envs,
             "env_steps_per_iteration": steps,
             "updates_per_env_step": 0.0,

@@ -69,8 +69,8 @@ class PPOLearnerConfig:
     are made."""
     learning_rate: float = 1e-3
     """Learning rate of Adam."""
-    lr_decay_iterations: int = 0
-    """Iterations over which the learning rate decays linearly to a tenth; 0: constant."""
+    lr_decay_env_steps: int = 0
+    """Environment steps, of trials learned from, over which the learning rate decays to a tenth; 0: constant."""
     max_grad_norm: float = 0.5
     """Maximum global norm of the gradient."""
     max_nonfinite_updates: int = 100
@@ -78,14 +78,14 @@ class PPOLearnerConfig:
 
     def __post_init__(self) -> None:
         check_range(self, "learning_rate", "max_grad_norm", "max_staleness_weight", "clip", gt=0)
-        check_range(self, "entropy_coef", "value_coef", "lr_decay_iterations", "min_advantage_scale", ge=0)
+        check_range(self, "entropy_coef", "value_coef", "lr_decay_env_steps", "min_advantage_scale", ge=0)
         check_range(self, "value_clip", "target_kl", gt=0)
         check_range(self, "trace_decay", ge=0, le=1)
         check_range(self, "max_nonfinite_updates", ge=1)
 
-    def lr_at(self, iteration: int) -> float:
-        """Return the learning rate of an iteration, counted from 0."""
-        progress = min(1.0, iteration / self.lr_decay_iterations) if self.lr_decay_iterations else 0.0
+    def lr_at(self, env_steps: int) -> float:
+        """Return the learning rate after trials of so many steps."""
+        progress = min(1.0, env_steps / self.lr_decay_env_steps) if self.lr_decay_env_steps else 0.0
         return self.learning_rate * (1.0 - (1.0 - _DECAYED) * progress)
 
 
@@ -236,7 +236,7 @@ class PPO(Algorithm):
 
     def _step(self, batch: Batch) -> Metrics:
         agent, config, mask_N = self.agent, self.config, batch.loss_mask
-        self.optimizer.lr.fill_(config.lr_at(self.trials.iterations))
+        self.optimizer.lr.fill_(config.lr_at(self.trials.transitions))
         self.optimizer.zero_grad()
         with self.compute.autocast():
             state_ND = agent.encode(batch)

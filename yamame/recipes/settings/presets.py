@@ -304,12 +304,12 @@ def _published_ppo(
     ppo = config.algorithm
     if not isinstance(ppo, PPOConfig):
         raise UserError(f"this variant requires the algorithm PPO, not {type(ppo).__name__}: pass --algorithm ppo")
-    passes = PassesConfig(epochs=epochs, minibatch_transitions=minibatch)
+    passes = PassesConfig(epochs=epochs, minibatch_transitions=minibatch, min_trials=1)
     ppo = replace(
         ppo,
         agent=replace(ppo.agent, acting_gamma=gamma),
         learner=replace(
-            ppo.learner, passes=passes, lr_decay_iterations=0, target_kl=None, min_advantage_scale=0.0, **learner
+            ppo.learner, passes=passes, lr_decay_env_steps=0, target_kl=None, min_advantage_scale=0.0, **learner
         ),
     )
     return replace(config, algorithm=ppo, num_envs=num_envs, env_steps_per_iteration=num_envs * steps)
