@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pytest
 from recurrent_agents import TINY_RECURRENT
@@ -14,21 +13,17 @@ from yamame.algorithms.recurrent_sac.learner import RecurrentSAC, RecurrentSACLe
 from yamame.collect.exploration import NoExploration
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.config import EnvConfig
-from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.tmaze import PassiveTMazeConfig
+from yamame.envs.wind import WindConfig
 from yamame.run_config import CheckpointConfig, EvalConfig, RunConfig
 
 pytestmark = pytest.mark.slow
 
 
-def pendulum() -> gymnasium.Env:
-    return gymnasium.make("Pendulum-v1", max_episode_steps=12)
-
-
 TASKS: dict[str, tuple[EnvConfig, RecurrentSACConfig]] = {
     "sac": (PassiveTMazeConfig(horizon=4), RecurrentSACConfig(agent=replace(TINY_RECURRENT, shared=True))),
     "td3": (
-        EnvFnConfig(env_fn=pendulum, horizon=12, num_workers=0),
+        WindConfig(horizon=10),
         RecurrentSACConfig(agent=TINY_RECURRENT, learner=RecurrentSACLearnerConfig(method="td3")),
     ),
 }
