@@ -19,7 +19,8 @@ RECIPE = RecipeInfo(
     summary="Remember one bit to the end of a corridor, corridor after corridor.",
     command="yamame train endless-tmaze",
     score="at most 1.0 (guess 0.0)",
-    cost="stops when two evaluations in a row are perfect",
+    cost="with --model linear_recurrence 3.5 minutes of training on one busy CPU core; stops when two evaluations in a "
+    "row are perfect",
 )
 
 
