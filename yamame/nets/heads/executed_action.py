@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 BOUND = 0.99
-"""Components beyond it are one event with a probability, since noise is clipped at 1; components within have a density."""
+"""Components beyond it are one event with a probability, since noise is clipped at 1; those within have a density."""
 _NUM_NODES = 32
 
 
@@ -17,7 +17,7 @@ def executed_log_prob(
     action_NA: Float[Tensor, "N A"],
     epsilon_N: Float[Tensor, "N"] | None = None,
 ) -> Float[Tensor, "N G"]:
-    """Return the log-probability of `clip(tanh(mean + std * normal) + epsilon * normal, -1, 1)`, summed over components.
+    """Return the log-probability of `clip(tanh(mean + std normal) + epsilon normal, -1, 1)`, summed over components.
 
     It is a density within `BOUND` and a probability beyond it, so that ratios are meaningful between policies and noise
     levels. Integrals over the action before the noise are sums at 32 quantiles of the policy and at 32 of the noise,
