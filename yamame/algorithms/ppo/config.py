@@ -30,8 +30,8 @@ from yamame.nets.compute import Compute
 NUM_ENVS = (16, 8, 4, 2)
 """Default numbers of environments: the first at which trials of the whole horizon take at most an eighth of the run."""
 STEPS_PER_ITERATION = 2048
-"""Default number of environment steps of an iteration, if that is at most a 64th of the run."""
-MIN_STEPS_PER_ITERATION = 512
+"""Default number of environment steps of an iteration, if that is at most a 128th of the run."""
+MIN_STEPS_PER_ITERATION = 256
 MAX_CONTEXT = 1024
 """Length up to which windows are whole trials, whatever the context length of the recipe: states of learning are then
 those of acting."""
@@ -62,7 +62,7 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
         """
         trial = env.max_trial_steps
         num_envs = next((count for count in NUM_ENVS if count * trial <= env_steps // 8), NUM_ENVS[-1])
-        steps = max(min(STEPS_PER_ITERATION, env_steps // 64), MIN_STEPS_PER_ITERATION)
+        steps = max(min(STEPS_PER_ITERATION, env_steps // 128), MIN_STEPS_PER_ITERATION)
         if steps >= num_envs * trial:
             steps -= steps % (num_envs * trial)
         networks = getattr(recipe, "agent", None)

@@ -42,7 +42,7 @@ class PPOLearnerConfig:
     passes: PassesConfig = field(default_factory=PassesConfig)
     clip: float = 0.2
     """Half-width of the range of probability ratios within which the policy is changed."""
-    entropy_coef: float = 0.02
+    entropy_coef: float = 0.01
     """Weight of the entropy bonus."""
     value_coef: float = 0.5
     """Weight of the value loss."""
