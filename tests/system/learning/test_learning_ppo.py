@@ -15,7 +15,7 @@ def test_passive_tmaze(tmp_path: Path) -> None:
     run = yamame.train(
         "passive-tmaze",
         horizon=10,
-        env_steps=60_000,
+        env_steps=100_000,
         env_steps_per_iteration=880,
         algorithm="ppo",
         learner={"entropy_coef": 0.1},
