@@ -19,7 +19,7 @@ from yamame.config.serialization import from_json, to_json
 from yamame.errors import UserError
 from yamame.recipes import config_from_flags, load_recipe, make_metadata, own_recipe, with_algorithm
 from yamame.run_config import RunConfig
-from yamame.training.run_files import read_config, read_metadata
+from yamame.training.run_files import read_metadata
 
 TOY_FILE = """
 from dataclasses import dataclass
@@ -122,9 +122,9 @@ def test_a_run_through_python_and_its_resumption(toy_folder: None, tmp_path: Pat
     settings = {"env_steps": 240, "eval": {"final_trials": 4}, "env": {"num_workers": 0}, "quiet": True}
     run = yamame.train(ContextualBandit, horizon=4, algorithm="toy", run_dir=tmp_path / "run", **settings)
     assert run.result is not None and run.result["updates"] == 24
-    assert type(read_config(run.directory).algorithm).__name__ == "ToyConfig"
+    assert type(yamame.open(run.directory, modules=["bandit_algorithm"]).config.algorithm).__name__ == "ToyConfig"
     assert read_metadata(run.directory).overrides["algorithm"] == (None, "toy")
-    resumed = yamame.resume(run.directory, env_steps=480, quiet=True)
+    resumed = yamame.resume(run.directory, env_steps=480, env_fn=ContextualBandit, quiet=True)
     assert resumed.result is not None and resumed.result["updates"] == 48
 
 

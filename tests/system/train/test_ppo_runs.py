@@ -188,10 +188,10 @@ def test_values_are_those_of_a_whole_pass(tmp_path: Path) -> None:
             before = time - 1
             step = PolicyInput(
                 time=np.array([time]),
-                observation={name: leaf[time : time + 1] for name, leaf in trial.observation.items()},
-                previous_action=trial.action[before : before + 1] if time else np.zeros_like(trial.action[:1]),
-                previous_reward=trial.reward[before : before + 1] if time else np.zeros(1, np.float32),
-                episode_start=trial.episode_start[time : time + 1],
+                observation={name: leaf[time : time + 1].copy() for name, leaf in trial.observation.items()},
+                previous_action=trial.action[before : before + 1].copy() if time else np.zeros_like(trial.action[:1]),
+                previous_reward=trial.reward[before : before + 1].copy() if time else np.zeros(1, np.float32),
+                episode_start=trial.episode_start[time : time + 1].copy(),
             )
             assert function.step(step)[0, 0] == pytest.approx(float(values[0][time]), abs=1e-4)
     finally:

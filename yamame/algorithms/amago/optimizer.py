@@ -22,9 +22,17 @@ class ClippedAdamW:
     all other imports of a run together.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, weight_decay: float, max_grad_norm: float) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        *,
+        weight_decay: float,
+        max_grad_norm: float,
+        epsilon: float = EPSILON,
+    ) -> None:
         self.parameters = list(parameters)
         self.weight_decay = weight_decay
+        self.epsilon = epsilon
         self.max_grad_norm = max_grad_norm
         self.lr = torch.zeros((), device=self.parameters[0].device)
         """Learning rate of the next step; a tensor, so that a captured step reads its current value."""
@@ -66,7 +74,7 @@ class ClippedAdamW:
             beta2=BETAS[1],
             lr=self.lr,
             weight_decay=self.weight_decay,
-            eps=EPSILON,
+            eps=self.epsilon,
             maximize=False,
         )
         return norm, finite

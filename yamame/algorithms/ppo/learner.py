@@ -71,13 +71,16 @@ class PPOLearnerConfig:
     """Learning rate of Adam."""
     lr_decay_env_steps: int = 0
     """Environment steps, of trials learned from, over which the learning rate decays to a tenth; 0: constant."""
+    adam_epsilon: float = 1e-5
+    """Epsilon of Adam, as in most code of PPO. With 1e-8, gradients of a solved task, which are noise, become steps of
+    the size of the learning rate."""
     max_grad_norm: float = 0.5
     """Maximum global norm of the gradient."""
     max_nonfinite_updates: int = 100
     """Consecutive non-finite updates before training aborts."""
 
     def __post_init__(self) -> None:
-        check_range(self, "learning_rate", "max_grad_norm", "max_staleness_weight", "clip", gt=0)
+        check_range(self, "learning_rate", "adam_epsilon", "max_grad_norm", "max_staleness_weight", "clip", gt=0)
         check_range(self, "entropy_coef", "value_coef", "lr_decay_env_steps", "min_advantage_scale", ge=0)
         check_range(self, "value_clip", "target_kl", gt=0)
         check_range(self, "trace_decay", ge=0, le=1)
@@ -117,7 +120,12 @@ class PPO(Algorithm):
                 module.eval()
         self.model: nn.Module = self.agent
         self.config, self.compute, self.generator = config, compute, generator
-        self.optimizer = ClippedAdamW(list(agent.parameters()), weight_decay=0.0, max_grad_norm=config.max_grad_norm)
+        self.optimizer = ClippedAdamW(
+            list(agent.parameters()),
+            weight_decay=0.0,
+            max_grad_norm=config.max_grad_norm,
+            epsilon=config.adam_epsilon,
+        )
         self.trials = NewTrials(config.passes, context_length=context_length, seed=generator.initial_seed() % 2**32)
         self.num_updates = 0
         self.num_nonfinite = 0
