@@ -123,7 +123,7 @@ def measure(options: Options) -> list[BenchJson]:
 
 def _bench(encoder: str, **options: Any) -> BenchJson:
     if encoder in LABELS:
-        return RecurrentSACBench(encoder=encoder, **options).run().to_json()
+        return RecurrentSACBench(encoder=encoder, **options).run().to_json()  # type: ignore[arg-type]
     return LearnerBench(encoder=encoder, **options).run().to_json()  # type: ignore[arg-type]
 
 
