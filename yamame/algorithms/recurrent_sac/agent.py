@@ -269,8 +269,8 @@ class RecurrentAgent(ActingModel):
             (self.target_actor_encoders, self.encoders),
             (self.target_actor, self.actor),
         ]
-        target = [each for module, _ in pairs if module is not None for each in module.parameters()]
-        online = [each for module, online in pairs if module is not None for each in online.parameters()]
+        target: list[Tensor] = [each for module, _ in pairs if module is not None for each in module.parameters()]
+        online: list[Tensor] = [each for module, online in pairs if module is not None for each in online.parameters()]
         step = torch._foreach_sub(online, target)
         torch._foreach_mul_(step, rate)
         torch._foreach_add_(target, step)

@@ -15,7 +15,7 @@ from yamame.tools.bench.options import BatchOptions, pack_windows, run_config
 from yamame.training.components import resolve_run_compute
 
 Arm = Literal["separate-gru", "shared-gru", "separate-transformer", "shared-transformer"]
-LABELS: dict[Arm, str] = {
+LABELS: dict[str, str] = {
     "separate-gru": "recurrent SAC, a GRU each for actor and critics",
     "shared-gru": "recurrent SAC, one GRU",
     "separate-transformer": "recurrent SAC, a Transformer each for actor and critics",
