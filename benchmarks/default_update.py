@@ -23,7 +23,6 @@ from pathlib import Path
 TASKS = ("cartpole", "repeat", "dark")
 KINDS = {
     "matrix products": ("mm", "addmm", "bmm", "baddbmm", "mv", "dot", "linear"),
-    "attention": ("_scaled_dot_product",),
     "views": ("view", "as_strided", "transpose", "t", "permute", "slice", "select", "expand", "unsqueeze", "squeeze",
               "reshape", "_unsafe_view", "narrow", "split", "unbind", "unflatten", "flatten", "alias", "detach"),
     "allocations": ("empty", "empty_like", "empty_strided", "resize_", "zeros", "zeros_like", "ones_like", "full"),
@@ -131,9 +130,8 @@ def profile(run, updates: int, *, full: bool) -> str:
     kinds: Counter[str] = Counter()
     for event in events:
         name = event.key.removeprefix("aten::")
-        kind = next(
-            (kind for kind, names in KINDS.items() if name in names or name.startswith(names[0] + "_")), "other"
-        )
+        matches = (kind for kind, names in KINDS.items() if name in names)
+        kind = "attention" if "attention" in name else next(matches, "other")
         kinds[kind] += event.self_cpu_time_total / updates / 1e3
     lines = [f"  {kind:16} {ms:6.2f} ms" for kind, ms in kinds.most_common()]
     for event in sorted(events, key=lambda event: -event.self_cpu_time_total)[:45]:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from yamame.data.batch import Batch
 from yamame.nets.layouts import GroupedLayout, PaddedLayout
-from yamame.nets.ops import uncompiled
+from yamame.nets.ops import uncompiled, without_autocast
 
 AttentionKernel = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Queries `[B, C, H, F]`, keys and values `[B, K, H, F]`, mask `[C, K]` (True: attend) -> outputs `[B, C, H, F]`."""
@@ -89,22 +89,28 @@ def _matmul_kernel(query_BCHF: Tensor, key_BKHF: Tensor, value_BKHF: Tensor, vis
     return (score_BHCK.softmax(dim=3) @ value).transpose(1, 2)
 
 
-AttentionBackend = Callable[[Tensor, Batch, int], Tensor]
+AttentionBackend = Callable[[Tensor, Batch, int, GroupedLayout | None], Tensor]
 
 MAX_MATMUL_SEQLEN = 1024
 """Longest window for which `matmul_attention` is used; beyond it the matrices take too much memory."""
 
 
-def attend(qkv_N3HF: Float[Tensor, "N 3 H F"], batch: Batch, attention_window: int) -> Float[Tensor, "N H F"]:
+def attend(
+    qkv_N3HF: Float[Tensor, "N 3 H F"],
+    batch: Batch,
+    attention_window: int,
+    layout: GroupedLayout | None = None,
+) -> Float[Tensor, "N H F"]:
     """Causal attention within each window of a batch, over at most `attention_window` tokens.
 
     Queries, keys and values are side by side. Padding tokens get arbitrary finite outputs and give no gradient to other
-    tokens. Computes in the dtype of the argument (autocast off) without host synchronization.
+    tokens. Computes in the dtype of the argument (autocast off) without host synchronization. `layout` is that of
+    `group_windows`, which layers share.
     """
     deterministic = torch.are_deterministic_algorithms_enabled()
     backend = select_backend(qkv_N3HF.device, qkv_N3HF.dtype, qkv_N3HF.shape[3], deterministic=deterministic)
-    with torch.autocast(qkv_N3HF.device.type, enabled=False):
-        return backend(qkv_N3HF, batch, attention_window)
+    with without_autocast(qkv_N3HF.device):
+        return backend(qkv_N3HF, batch, attention_window, layout)
 
 
 def select_backend(
@@ -120,10 +126,24 @@ def select_backend(
 
 
 @uncompiled  # lengths differ from batch to batch
-def attend_in_groups(qkv_N3HF: Float[Tensor, "N 3 H F"], batch: Batch, attention_window: int) -> Float[Tensor, "N H F"]:
+def group_windows(batch: Batch) -> GroupedLayout | None:
+    """Return the groups of windows on a CPU, whose lengths are read; None on other devices."""
+    if batch.cu_seqlens.device.type != "cpu":
+        return None
+    return GroupedLayout.from_lengths(batch.cu_seqlens.diff().tolist(), len(batch.reward))
+
+
+@uncompiled
+def attend_in_groups(
+    qkv_N3HF: Float[Tensor, "N 3 H F"],
+    batch: Batch,
+    attention_window: int,
+    layout: GroupedLayout | None = None,
+) -> Float[Tensor, "N H F"]:
     """Attend in rows, windows of similar lengths together. Reads the lengths: for the CPU."""
     num_tokens, _, heads, width = qkv_N3HF.shape
-    layout = GroupedLayout.from_lengths(batch.cu_seqlens.diff().tolist(), num_tokens)
+    layout = layout or group_windows(batch)
+    assert layout is not None
     slots_S3HF = layout.pad(qkv_N3HF.flatten(1)).view(-1, 3, heads, width)
     outputs = []
     groups = slots_S3HF.split([rows * length for rows, length in layout.groups])
@@ -139,15 +159,25 @@ def attend_in_groups(qkv_N3HF: Float[Tensor, "N 3 H F"], batch: Batch, attention
     return layout.unpad(torch.cat(outputs) if len(outputs) > 1 else outputs[0]).view(num_tokens, heads, width)
 
 
-def attend_padded(qkv_N3HF: Float[Tensor, "N 3 H F"], batch: Batch, attention_window: int) -> Float[Tensor, "N H F"]:
+def attend_padded(
+    qkv_N3HF: Float[Tensor, "N 3 H F"],
+    batch: Batch,
+    attention_window: int,
+    layout: GroupedLayout | None = None,
+) -> Float[Tensor, "N H F"]:
     """Attend in rows padded to the length of the longest window: for any device."""
-    layout = PaddedLayout.from_batch(batch)
-    query, key, value = layout.pad(qkv_N3HF.flatten(1)).unflatten(2, qkv_N3HF.shape[1:]).unbind(2)
+    padded = PaddedLayout.from_batch(batch)
+    query, key, value = padded.pad(qkv_N3HF.flatten(1)).unflatten(2, qkv_N3HF.shape[1:]).unbind(2)
     out_BLHF = sdpa_attention(query, key, value, attention_window)
-    return layout.unpad(out_BLHF.flatten(2)).view(-1, *qkv_N3HF.shape[2:])
+    return padded.unpad(out_BLHF.flatten(2)).view(-1, *qkv_N3HF.shape[2:])
 
 
-def attend_flash(qkv_N3HF: Float[Tensor, "N 3 H F"], batch: Batch, attention_window: int) -> Float[Tensor, "N H F"]:
+def attend_flash(
+    qkv_N3HF: Float[Tensor, "N 3 H F"],
+    batch: Batch,
+    attention_window: int,
+    layout: GroupedLayout | None = None,
+) -> Float[Tensor, "N H F"]:
     """Attend by PyTorch's flash kernel for variable lengths; the padding is passed as one more window.
 
     For half precision on a GPU (Ampere or newer) and head widths that are multiples of 8.

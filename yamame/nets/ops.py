@@ -3,6 +3,7 @@
 import sys
 import zlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -32,6 +33,12 @@ def uncompiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
     return call
 
 
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context without autocast. Where there is none, it costs nothing."""
+    enabled = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if enabled else nullcontext()
+
+
 def masked_mean(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Float[Tensor, "..."]:
     """Return the mean over the first dimension where the mask is True; 0 if it never is. Masked entries may be NaN."""
     return _masked_sum(value, mask_N) / mask_N.sum().clamp(min=1)
@@ -48,7 +55,8 @@ def masked_moments(
 
 
 def _masked_sum(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Float[Tensor, "..."]:
-    return torch.where(mask_N.reshape(-1, *[1] * (value.dim() - 1)), value, 0.0).sum(0)
+    mask = mask_N if value.dim() == 1 else mask_N.reshape(-1, *[1] * (value.dim() - 1))
+    return torch.where(mask, value, 0.0).sum(0)
 
 
 def random_subset(

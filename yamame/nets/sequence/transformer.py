@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from yamame.data.batch import Batch
 from yamame.errors import ConfigFieldError, check_range
 from yamame.nets import introspection
-from yamame.nets.attention import attend
+from yamame.nets.attention import attend, group_windows
 from yamame.nets.blocks import Activation, SigmaLinear, get_activation
 from yamame.nets.introspection import AttentionWeights, EncoderTrace, attend_with_weights
 from yamame.nets.kv_cache import KVCache, KVRingStep
@@ -99,9 +99,9 @@ class Transformer(nn.Module):
     def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
         """Return the states of all tokens. Each attends to its own segment up to itself."""
         x_ND = self.dropout(self._embed(timestep_ND, batch))
-        rotation = self.position.rotation(batch.time, x_ND.dtype)
+        rotation, layout = self.position.rotation(batch.time, x_ND.dtype), group_windows(batch)
         for block in self.blocks:
-            attended = attend(block.project_qkv(x_ND, rotation), batch, self.attention_window)
+            attended = attend(block.project_qkv(x_ND, rotation), batch, self.attention_window, layout)
             x_ND = block.feed_forward(block.add_attention_residual(x_ND, attended))
         return self.norm(x_ND)
 
