@@ -86,20 +86,21 @@ MAX_GROUP_PADDING = 64
 class GroupedLayout:
     """Positions of N packed tokens in groups of right-padded rows, for layers that are called once for each group.
 
-    Windows of similar lengths are in one group, which depends on the lengths alone. The padding of the batch is one
-    more row. Padding slots hold copies of the last token of their row.
+    Windows of similar lengths are in one group, which depends on the lengths alone. Padding slots hold copies of the
+    last token of their row. The padding of the batch has no slots.
     """
 
+    num_tokens: int
     groups: tuple[tuple[int, int], ...]
     """Number of rows and length of each group, whose slots follow one another."""
-    index: tuple[Int64[Tensor, "slots"], Int64[Tensor, "N"], Bool[Tensor, "slots"]] | None
-    """Token of each slot, slot of each token, and which slots are padding. None if the slots are the tokens."""
+    index: "GroupIndex | None"
+    """None if the slots are the first tokens in order."""
 
     @staticmethod
     def from_lengths(lengths: Sequence[int], num_tokens: int) -> "GroupedLayout":
         """Return the layout of windows of these lengths, end to end, of which some may be empty."""
-        lengths_B = np.array([*lengths, num_tokens - sum(lengths)])
-        start_B = np.cumsum(lengths_B) - lengths_B
+        lengths_B = np.array(lengths)
+        start_B, used = np.cumsum(lengths_B) - lengths_B, int(lengths_B.sum())
         order_B = np.argsort(lengths_B, kind="stable")
         order_B = order_B[np.searchsorted(lengths_B[order_B], 1) :]
         tokens, padding, groups = [], [], []
@@ -110,26 +111,42 @@ class GroupedLayout:
             padding.append((slot_L > last_B1).ravel())
             groups.append((len(group_B), length))
         token_of_slot, is_padding = np.concatenate(tokens), np.concatenate(padding)
-        if len(token_of_slot) == num_tokens and (token_of_slot[1:] > token_of_slot[:-1]).all():
-            return GroupedLayout(groups=tuple(groups), index=None)
-        slot_of_token = np.empty(num_tokens, np.int64)
-        slot_of_token[token_of_slot[~is_padding]] = np.flatnonzero(~is_padding)
-        index = (torch.from_numpy(token_of_slot), torch.from_numpy(slot_of_token), torch.from_numpy(is_padding))
-        return GroupedLayout(groups=tuple(groups), index=index)
+        index = None
+        if len(token_of_slot) > used or (token_of_slot[1:] < token_of_slot[:-1]).any():
+            slot_of_token = np.zeros(num_tokens, np.int64)
+            slot_of_token[token_of_slot[~is_padding]] = np.flatnonzero(~is_padding)
+            index = GroupIndex(
+                token_of_slot=torch.from_numpy(token_of_slot),
+                slot_of_token=torch.from_numpy(slot_of_token),
+                padding_slots=torch.from_numpy(is_padding) if len(token_of_slot) > used else None,
+                padding_tokens=torch.arange(num_tokens) >= used if num_tokens > used else None,
+            )
+        return GroupedLayout(num_tokens=num_tokens, groups=tuple(groups), index=index)
 
     def pad(self, x_ND: Float[Tensor, "N D"]) -> Float[Tensor, "slots D"]:
-        """Return the tokens of all slots. The gradient of padding slots is dropped."""
+        """Return the tokens of all slots. Padding tokens get a gradient of exactly 0."""
         if self.index is None:
-            return x_ND
-        token_of_slot, slot_of_token, _ = self.index
-        return _Gather.apply(x_ND, token_of_slot, slot_of_token, None)
+            return x_ND[: sum(rows * length for rows, length in self.groups)]
+        index = self.index
+        return _Gather.apply(x_ND, index.token_of_slot, index.slot_of_token, index.padding_tokens)
 
     def unpad(self, slots_SD: Float[Tensor, "slots D"]) -> Float[Tensor, "N D"]:
-        """Return the tokens. Padding slots get a gradient of exactly 0."""
+        """Return the tokens; padding tokens get arbitrary finite values. Padding slots get a gradient of exactly 0."""
         if self.index is None:
-            return slots_SD
-        token_of_slot, slot_of_token, is_padding = self.index
-        return _Gather.apply(slots_SD, slot_of_token, token_of_slot, is_padding)
+            padding = self.num_tokens - len(slots_SD)
+            return functional.pad(slots_SD, (0, 0, 0, padding)) if padding else slots_SD
+        index = self.index
+        return _Gather.apply(slots_SD, index.slot_of_token, index.token_of_slot, index.padding_slots)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupIndex:
+    """Indices of tokens and slots into each other, and which of both are padding (None: no padding)."""
+
+    token_of_slot: Int64[Tensor, "slots"]
+    slot_of_token: Int64[Tensor, "N"]
+    padding_slots: Bool[Tensor, "slots"] | None
+    padding_tokens: Bool[Tensor, "N"] | None
 
 
 def _group_starts(sorted_lengths: Sequence[int]) -> list[int]:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from yamame.nets.blocks import at_least_float32
 
 PositionKind = Literal["sinusoidal", "learned", "rotary"]
-Rotation = tuple[Float[Tensor, "N 3 1 F"], Float[Tensor, "N 3 1 F"]]
-"""Factors of the features of queries, keys and values, and of the other features of their pairs."""
+Rotation = Float[Tensor, "N 3 1 P 2"]
+"""Cosine and sine of the angle of each of P pairs of features, for queries, keys and values."""
 
 
 class PositionEmbedding(nn.Module):
@@ -48,23 +48,25 @@ class PositionEmbedding(nn.Module):
         if self.kind != "rotary":
             return None
         angle = self._angles(time_N, torch.promote_types(dtype, torch.float32))
-        cos, sin = angle.cos(), angle.sin()
-        own_NF, other_NF = torch.stack([cos, cos], dim=2).flatten(1), torch.stack([-sin, sin], dim=2).flatten(1)
-        own = torch.stack([own_NF, own_NF, torch.ones_like(own_NF)], dim=1)
-        other = torch.stack([other_NF, other_NF, torch.zeros_like(other_NF)], dim=1)
-        return own[:, :, None], other[:, :, None]
+        turned = torch.stack([angle.cos(), angle.sin()], dim=2)
+        still = torch.stack([torch.ones_like(angle), torch.zeros_like(angle)], dim=2)
+        return torch.stack([turned, turned, still], dim=1)[:, :, None]
 
     def _angles(self, time_N: Int64[Tensor, "N"], dtype: torch.dtype) -> Float[Tensor, "N half"]:
         """Angle of each pair of features modulo 2 pi, in float64: float32 has an error of 0.004 at time 100,000."""
         return (time_N[:, None] * self.turns_per_step).frac_().to(dtype) * math.tau
 
 
-def rotate(qkv_N3HF: Float[Tensor, "N 3 H F"], rotation: Rotation) -> Float[Tensor, "N 3 H F"]:
+def rotate(qkv_N3HF: Float[Tensor, "N 3 H F"], rotation_N31P2: Rotation) -> Float[Tensor, "N 3 H F"]:
     """Return rotated queries and keys, and values."""
-    own_N31F, other_N31F = rotation
-    exact = at_least_float32(qkv_N3HF)
-    swapped = exact.unflatten(3, (-1, 2)).flip(4).flatten(3)
-    return (exact * own_N31F + swapped * other_N31F).to(qkv_N3HF.dtype)
+    pairs_N3HP2 = at_least_float32(qkv_N3HF).unflatten(3, (-1, 2))
+    if torch.compiler.is_compiling():  # compilers and exporters have no complex numbers
+        even, odd = pairs_N3HP2.unbind(4)
+        cos, sin = rotation_N31P2.unbind(4)
+        turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=4)
+    else:
+        turned = torch.view_as_real(torch.view_as_complex(pairs_N3HP2) * torch.view_as_complex(rotation_N31P2))
+    return turned.flatten(3).to(qkv_N3HF.dtype)
 
 
 def _turns_per_step(width: int) -> Float64[Tensor, "half"]:

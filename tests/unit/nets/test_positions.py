@@ -63,6 +63,20 @@ def test_rotary_positions_add_nothing_and_keep_products_at_equal_distance() -> N
     torch.testing.assert_close(turn(q, torch.tensor([5])).norm(), q.norm())
 
 
+def test_compiled_rotations_are_those_of_complex_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    qkv, direction = torch.randn(2, 5, 3, 2, 8, generator=generator, dtype=torch.float64)
+    qkv.requires_grad_()
+    rotation = PositionEmbedding("rotary", 16, 8, 9).rotation(torch.arange(5) * 1000, torch.float64)
+    assert rotation is not None
+    found = rotate(qkv, rotation)
+    (gradient,) = torch.autograd.grad(found, qkv, direction)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    expected = rotate(qkv, rotation)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, qkv, direction)[0], rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
 def test_the_order_of_the_past_matters(positions: PositionKind) -> None:
     """Without positions one layer of attention could not distinguish the same past in another order."""
