@@ -169,7 +169,7 @@ def concat_one_hot(category: Int64[Tensor, "N ..."], sizes: tuple[int, ...]) -> 
 
 def at_least_float32(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Return half-precision tensors as float32 and others unchanged."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    return x.float() if x.dtype.itemsize < 4 else x
 
 
 _LINEAR_RANGE = 10.0

@@ -345,7 +345,7 @@ class Learner(Algorithm):
             total = total + loss.detach() * fraction
             names, means = tuple(chunk_metrics), means + torch.stack(list(chunk_metrics.values())) * fraction
         assert isinstance(means, Tensor)
-        return total, torch.cat(gradients), dict(zip(names, means.unbind(), strict=True))
+        return total, torch.cat(gradients), dict(zip(names, means.detach().unbind(), strict=True))
 
     def _sum_losses(
         self,
