@@ -86,6 +86,8 @@ class Batch:
 
         Fields about windows (`cu_seqlens`, `max_seqlen`, `equal_lengths`, `max_padding`) stay those of the whole batch.
         """
+        if tokens == slice(0, len(self.reward)):
+            return self
         return replace(self.apply(lambda value: value[tokens]), cu_seqlens=self.cu_seqlens)
 
     def to(self, device: torch.device, *, non_blocking: bool = False) -> "Batch":

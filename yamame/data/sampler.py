@@ -76,7 +76,7 @@ class ReplayConfig:
     compression_level: int = 1
     """zstd level of stored trajectories (1: fastest)."""
     pad_tokens_to_multiple_of: int = 0
-    """The number of tokens of a batch is padded to a multiple of this, to limit the number of different shapes. 0: 64,
+    """The number of tokens of a batch is padded to a multiple of this, to limit the number of different shapes. 0: 16,
     and with CUDA graphs, each of which serves one shape, a sixteenth of the largest batch."""
     pad_seqlen_to_multiple_of: int = 0
     """The maximum sequence length of a batch is rounded up to a multiple of this, for the same reason. 0: 1, and with
@@ -96,7 +96,7 @@ class ReplayConfig:
 
     def resolve_padding(self, context_length: int, *, cuda_graphs: bool) -> "ReplayConfig":
         """Return the config with the multiples that are 0 replaced by their defaults."""
-        tokens, seqlen, windows = 64, 1, 1
+        tokens, seqlen, windows = 16, 1, 1
         if cuda_graphs:
             largest = max(self.batch_size * (context_length + 1), self.min_batch_transitions + context_length)
             tokens = 64 * -(-largest // (16 * 64))

@@ -1,18 +1,16 @@
-"""Causal attention over packed windows with one back end per kind of machine, and the key-value cache for acting."""
+"""Causal attention over packed windows, with one back end for each kind of machine."""
 
 import math
-from collections.abc import Callable, Mapping
-from itertools import groupby
+from collections.abc import Callable
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
 from yamame.data.batch import Batch
-from yamame.nets.ops import PaddedLayout, uncompiled
-from yamame.types import State
+from yamame.nets.layouts import GroupedLayout, PaddedLayout
+from yamame.nets.ops import uncompiled, without_autocast
 
 AttentionKernel = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Queries `[B, C, H, F]`, keys and values `[B, K, H, F]`, mask `[C, K]` (True: attend) -> outputs `[B, C, H, F]`."""
@@ -91,28 +89,28 @@ def _matmul_kernel(query_BCHF: Tensor, key_BKHF: Tensor, value_BKHF: Tensor, vis
     return (score_BHCK.softmax(dim=3) @ value).transpose(1, 2)
 
 
-AttentionBackend = Callable[[Tensor, Tensor, Tensor, Batch, int], Tensor]
+AttentionBackend = Callable[[Tensor, Batch, int, GroupedLayout | None], Tensor]
 
 MAX_MATMUL_SEQLEN = 1024
 """Longest window for which `matmul_attention` is used; beyond it the matrices take too much memory."""
 
 
 def attend(
-    query_NHF: Float[Tensor, "N H F"],
-    key_NHF: Float[Tensor, "N H F"],
-    value_NHF: Float[Tensor, "N H F"],
+    qkv_N3HF: Float[Tensor, "N 3 H F"],
     batch: Batch,
     attention_window: int,
+    layout: GroupedLayout | None = None,
 ) -> Float[Tensor, "N H F"]:
     """Causal attention within each window of a batch, over at most `attention_window` tokens.
 
-    Padding tokens get arbitrary finite outputs and give no gradient to other tokens. Computes in the dtype of the
-    arguments (autocast off) without host synchronization.
+    Queries, keys and values are side by side. Padding tokens get arbitrary finite outputs and give no gradient to other
+    tokens. Computes in the dtype of the argument (autocast off) without host synchronization. `layout` is that of
+    `group_windows`, which layers share.
     """
     deterministic = torch.are_deterministic_algorithms_enabled()
-    backend = select_backend(query_NHF.device, query_NHF.dtype, query_NHF.shape[2], deterministic=deterministic)
-    with torch.autocast(query_NHF.device.type, enabled=False):
-        return backend(query_NHF, key_NHF, value_NHF, batch, attention_window)
+    backend = select_backend(qkv_N3HF.device, qkv_N3HF.dtype, qkv_N3HF.shape[3], deterministic=deterministic)
+    with without_autocast(qkv_N3HF.device):
+        return backend(qkv_N3HF, batch, attention_window, layout)
 
 
 def select_backend(
@@ -120,7 +118,7 @@ def select_backend(
 ) -> AttentionBackend:
     """Return the fastest back end for a device, dtype and head width, or the fastest that is deterministic."""
     if device.type == "cpu":
-        return attend_per_segment
+        return attend_in_groups
     half = device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
     if half and head_width % 8 == 0 and not deterministic:
         return attend_flash
@@ -128,55 +126,57 @@ def select_backend(
 
 
 @uncompiled  # lengths differ from batch to batch
-def attend_per_segment(
-    query_NHF: Float[Tensor, "N H F"],
-    key_NHF: Float[Tensor, "N H F"],
-    value_NHF: Float[Tensor, "N H F"],
+def group_windows(batch: Batch) -> GroupedLayout | None:
+    """Return the groups of windows on a CPU, whose lengths are read; None on other devices."""
+    if batch.cu_seqlens.device.type != "cpu":
+        return None
+    return GroupedLayout.from_lengths(batch.cu_seqlens.diff().tolist(), len(batch.reward))
+
+
+@uncompiled
+def attend_in_groups(
+    qkv_N3HF: Float[Tensor, "N 3 H F"],
     batch: Batch,
     attention_window: int,
+    layout: GroupedLayout | None = None,
 ) -> Float[Tensor, "N H F"]:
-    """Attend window by window, consecutive windows of equal length together. Reads the lengths: for the CPU."""
-    groups = [(len(list(run)), length) for length, run in groupby(batch.cu_seqlens.diff().tolist())]
-    sizes = [rows * length for rows, length in groups]
-    padding = query_NHF.shape[0] - sum(sizes)
+    """Attend in rows, windows of similar lengths together. Reads the lengths: for the CPU."""
+    num_tokens, _, heads, width = qkv_N3HF.shape
+    layout = layout or group_windows(batch)
+    assert layout is not None
+    slots_S3HF = layout.pad(qkv_N3HF.flatten(1)).view(-1, 3, heads, width)
     outputs = []
-    for (rows, length), *inputs in zip(
-        groups, *(x.split([*sizes, padding]) for x in (query_NHF, key_NHF, value_NHF)), strict=False
-    ):
-        if not length:  # windows of no tokens, which round up their number
-            continue
-        query, key, value = (x.unflatten(0, (rows, length)) for x in inputs)
+    groups = slots_S3HF.split([rows * length for rows, length in layout.groups])
+    for (rows, length), group in zip(layout.groups, groups, strict=True):
+        query, key, value = group.view(rows, length, 3, heads, width).unbind(2)
         if query.dtype.itemsize > 2:
             out_BLHF = sdpa_attention(query, key, value, attention_window)
         elif length <= MAX_MATMUL_SEQLEN:
             out_BLHF = matmul_attention(query, key, value, attention_window)
         else:
             out_BLHF = sdpa_attention(query.float(), key.float(), value.float(), attention_window).to(query.dtype)
-        outputs.append(out_BLHF.flatten(0, 1))
-    return torch.cat([*outputs, torch.zeros_like(query_NHF[:padding])])
+        outputs.append(out_BLHF.reshape(rows * length, heads * width))
+    return layout.unpad(torch.cat(outputs) if len(outputs) > 1 else outputs[0]).view(num_tokens, heads, width)
 
 
 def attend_padded(
-    query_NHF: Float[Tensor, "N H F"],
-    key_NHF: Float[Tensor, "N H F"],
-    value_NHF: Float[Tensor, "N H F"],
+    qkv_N3HF: Float[Tensor, "N 3 H F"],
     batch: Batch,
     attention_window: int,
+    layout: GroupedLayout | None = None,
 ) -> Float[Tensor, "N H F"]:
     """Attend in rows padded to the length of the longest window: for any device."""
-    layout = PaddedLayout.from_batch(batch)
-    packed_ND = torch.cat([query_NHF, key_NHF, value_NHF], dim=1).flatten(1)
-    query, key, value = layout.pad(packed_ND).unflatten(2, (3, *query_NHF.shape[1:])).unbind(2)
+    padded = PaddedLayout.from_batch(batch)
+    query, key, value = padded.pad(qkv_N3HF.flatten(1)).unflatten(2, qkv_N3HF.shape[1:]).unbind(2)
     out_BLHF = sdpa_attention(query, key, value, attention_window)
-    return layout.unpad(out_BLHF.flatten(2)).view(query_NHF.shape)
+    return padded.unpad(out_BLHF.flatten(2)).view(-1, *qkv_N3HF.shape[2:])
 
 
 def attend_flash(
-    query_NHF: Float[Tensor, "N H F"],
-    key_NHF: Float[Tensor, "N H F"],
-    value_NHF: Float[Tensor, "N H F"],
+    qkv_N3HF: Float[Tensor, "N 3 H F"],
     batch: Batch,
     attention_window: int,
+    layout: GroupedLayout | None = None,
 ) -> Float[Tensor, "N H F"]:
     """Attend by PyTorch's flash kernel for variable lengths; the padding is passed as one more window.
 
@@ -184,108 +184,9 @@ def attend_flash(
     """
     from torch.nn.attention.varlen import varlen_attn  # imports the compiler, see `uncompiled`
 
-    bounds = functional.pad(batch.cu_seqlens, (0, 1), value=query_NHF.shape[0]).to(torch.int32)
+    query_NHF, key_NHF, value_NHF = qkv_N3HF.unbind(1)
+    bounds = functional.pad(batch.cu_seqlens, (0, 1), value=len(query_NHF)).to(torch.int32)
     max_seqlen = max(batch.max_seqlen, batch.max_padding)
     left = attention_window - 1 if batch.max_seqlen > attention_window else -1
     out = varlen_attn(query_NHF, key_NHF, value_NHF, bounds, bounds, max_seqlen, max_seqlen, window_size=(left, 0))
     return out if isinstance(out, Tensor) else out[0]
-
-
-class KVCache:
-    """Keys and values of the last timesteps of E environments, in a preallocated ring buffer per environment.
-
-    Timestep t is stored in slot t mod `slots`. Environments may be at different times; slots beyond an environment's
-    own time are masked, so that a new trial (time 0) needs no clearing. Call `start` once per timestep, then `attend`
-    in every layer.
-    """
-
-    def __init__(self, *, layers: int, num_envs: int, heads: int, slots: int, width: int, like: Tensor) -> None:
-        self.key = like.new_zeros(layers, num_envs, heads, slots, width)
-        self.value = like.new_zeros(layers, num_envs, heads, slots, width)
-        self.slots = slots
-        self._rows = torch.arange(num_envs, device=like.device)
-        self._used = 0
-        self._slot: int | Tensor = 0
-        self._mask_bias_E1S: Tensor | None = None
-
-    def start(self, time_E: Int64[np.ndarray, "E"]) -> None:
-        """Set the timestep of each environment (NumPy: no device synchronization)."""
-        first, last = int(time_E.min()), int(time_E.max())
-        self._used = min(last + 1, self.slots)
-        same_time = first == last
-        self._slot = last % self.slots if same_time else torch.from_numpy(time_E % self.slots).to(self.key.device)
-        self._mask_bias_E1S = None
-        if first + 1 < self._used:
-            hidden_E1S = np.arange(self._used) > time_E[:, None, None]
-            self._mask_bias_E1S = torch.from_numpy(np.where(hidden_E1S, -np.inf, 0.0)).to(self.key)
-
-    def start_on_device(self, time_E: Int64[Tensor, "E"]) -> None:
-        """Set the timestep of each environment by a tensor: `attend` then has the same shapes at every time."""
-        self._used, self._slot = self.slots, time_E % self.slots
-        is_empty_E1S = torch.arange(self.slots, device=time_E.device) > time_E[:, None, None]
-        self._mask_bias_E1S = self.key.new_zeros(is_empty_E1S.shape).masked_fill_(is_empty_E1S, -math.inf)
-
-    def attend(
-        self,
-        layer: int,
-        query_EHF: Float[Tensor, "E H F"],
-        key_EHF: Float[Tensor, "E H F"],
-        value_EHF: Float[Tensor, "E H F"],
-    ) -> Float[Tensor, "E H F"]:
-        """Store keys and values of a layer's current timestep and attend to all stored timesteps, this one included."""
-        key_EHSF, value_EHSF = self.key[layer], self.value[layer]
-        if isinstance(self._slot, int):
-            key_EHSF[:, :, self._slot] = key_EHF
-            value_EHSF[:, :, self._slot] = value_EHF
-        else:
-            key_EHSF[self._rows, :, self._slot] = key_EHF
-            value_EHSF[self._rows, :, self._slot] = value_EHF
-        # faster than scaled_dot_product_attention for a single query
-        query_B1F = (query_EHF * query_EHF.shape[2] ** -0.5).flatten(0, 1)[:, None]
-        key_BSF, value_BSF = (ring[:, :, : self._used].flatten(0, 1) for ring in (key_EHSF, value_EHSF))
-        score_B1S = torch.bmm(query_B1F, key_BSF.transpose(1, 2))
-        if self._mask_bias_E1S is not None:
-            score_B1S.unflatten(0, query_EHF.shape[:2])[:, :, 0].add_(self._mask_bias_E1S)
-        return torch.bmm(score_B1S.softmax(-1), value_BSF).view(query_EHF.shape)
-
-    def state_dict(self) -> State:
-        """Return copies of the slots in use. The others are masked until they are written."""
-        return {"key": self.key[..., : self._used, :].clone(), "value": self.value[..., : self._used, :].clone()}
-
-    def load_state_dict(self, state: State) -> None:
-        """Restore the slots of `state_dict`."""
-        self._used = used = state["key"].shape[3]
-        self.key[..., :used, :] = state["key"]
-        self.value[..., :used, :] = state["value"]
-
-
-class KVRingStep:
-    """One timestep of `KVCache` as a function of tensors, for exported policies.
-
-    Args:
-        memory: Rings `key/LAYER` and `value/LAYER`, `[E, H, slots, F]`.
-        time_E: Timestep of each environment.
-    """
-
-    def __init__(self, memory: Mapping[str, Tensor], time_E: Int64[Tensor, "E"]) -> None:
-        self._memory = memory
-        _, heads, slots, width = memory["key/0"].shape
-        self._slot_EH1F = (time_E % slots)[:, None, None, None].expand(-1, heads, 1, width)
-        self._is_empty_E1S = (torch.arange(slots, device=time_E.device) > time_E[:, None])[:, None]
-        self.updated: dict[str, Tensor] = {}
-        """The rings of the layers that have attended, with their keys and values of this timestep."""
-
-    def attend(
-        self,
-        layer: int,
-        query_EHF: Float[Tensor, "E H F"],
-        key_EHF: Float[Tensor, "E H F"],
-        value_EHF: Float[Tensor, "E H F"],
-    ) -> Float[Tensor, "E H F"]:
-        """Attend to all stored timesteps and this one, as `KVCache.attend`."""
-        key_EHSF = self._memory[f"key/{layer}"].scatter(2, self._slot_EH1F, key_EHF[:, :, None])
-        value_EHSF = self._memory[f"value/{layer}"].scatter(2, self._slot_EH1F, value_EHF[:, :, None])
-        self.updated |= {f"key/{layer}": key_EHSF, f"value/{layer}": value_EHSF}
-        query_EHF1 = (query_EHF * query_EHF.shape[2] ** -0.5)[..., None]
-        score_EHS = (key_EHSF @ query_EHF1).squeeze(3).masked_fill(self._is_empty_E1S, -torch.inf)
-        return (score_EHS.softmax(-1)[:, :, None] @ value_EHSF).squeeze(2)

@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
@@ -86,10 +87,11 @@ class Compute:
             parts += ["deterministic"] if self.deterministic else []
         return ", ".join(parts)
 
-    def autocast(self) -> torch.autocast:
+    def autocast(self) -> AbstractContextManager[object]:
         """Return an autocast context for `dtype`. Casts are not cached, since an update uses each weight once."""
-        enabled = self.dtype is not torch.float32
-        return torch.autocast(self.device.type, self.dtype if enabled else None, enabled=enabled, cache_enabled=False)
+        if self.dtype is torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, self.dtype, cache_enabled=False)
 
 
 CPU_FLOAT32 = Compute()

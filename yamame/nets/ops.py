@@ -1,20 +1,17 @@
-"""Pure tensor functions: masked means, n-step targets and padded layouts. Shapes never depend on values."""
+"""Pure tensor functions: masked means and n-step targets. Shapes never depend on values."""
 
 import sys
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 from torch._compile import _disable_dynamo
-from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
-from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 
 _P = ParamSpec("_P")
@@ -36,6 +33,12 @@ def uncompiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
     return call
 
 
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context without autocast. Where there is none, it costs nothing."""
+    enabled = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if enabled else nullcontext()
+
+
 def masked_mean(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Float[Tensor, "..."]:
     """Return the mean over the first dimension where the mask is True; 0 if it never is. Masked entries may be NaN."""
     return _masked_sum(value, mask_N) / mask_N.sum().clamp(min=1)
@@ -52,7 +55,8 @@ def masked_moments(
 
 
 def _masked_sum(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Float[Tensor, "..."]:
-    return torch.where(mask_N.reshape(-1, *[1] * (value.dim() - 1)), value, 0.0).sum(0)
+    mask = mask_N if value.dim() == 1 else mask_N.reshape(-1, *[1] * (value.dim() - 1))
+    return torch.where(mask, value, 0.0).sum(0)
 
 
 def random_subset(
@@ -167,88 +171,3 @@ def trace_target(
 def _following(x_NG: Float[Tensor, "N G"], steps: int) -> Float[Tensor, "N G"]:
     """Return the rows `steps` later; zeros behind the end."""
     return torch.cat([x_NG[steps:], torch.zeros_like(x_NG[:steps])])
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaddedLayout:
-    """Positions of N packed tokens in `num_rows` right-padded rows of `length` slots.
-
-    Right padding needs no mask under causal attention: no token attends to the padding after it.
-    """
-
-    num_tokens: int
-    num_rows: int
-    length: int
-    index: tuple[Int64[Tensor, "N"], Int64[Tensor, "slots"]] | None
-    """Flat slot index of each token (the number of slots for padding) and token of each slot (N for padding).
-
-    None if every row is full: then the first tokens are the slots in order, and the rest is padding.
-    """
-
-    @staticmethod
-    def from_segments(
-        segment_N: Int64[Tensor, "N"], position_N: Int64[Tensor, "N"], num_rows: int, length: int, *, all_full: bool
-    ) -> "PaddedLayout":
-        """Return the layout of tokens with a row (`segment_N`) and a slot (`position_N`).
-
-        Args:
-            segment_N: Row of each token; `num_rows` for padding.
-            position_N: Slot of each token in its row.
-            num_rows: Number of rows.
-            length: Slots of a row.
-            all_full: Whether every row has `length` tokens, which are sorted by row and slot.
-        """
-        num_tokens, num_slots = segment_N.shape[0], num_rows * length
-        index = None
-        if not all_full:
-            token_N = torch.arange(num_tokens, device=segment_N.device)
-            slot_N = torch.where(segment_N < num_rows, segment_N * length + position_N, num_slots)
-            token_of_slot = segment_N.new_full((num_slots + 1,), num_tokens).scatter(0, slot_N, token_N)[:-1]
-            index = (slot_N, token_of_slot)
-        return PaddedLayout(num_tokens=num_tokens, num_rows=num_rows, length=length, index=index)
-
-    @staticmethod
-    def from_batch(batch: Batch) -> "PaddedLayout":
-        """Return the layout with one row for each window of a batch."""
-        return PaddedLayout.from_segments(
-            batch.segment_ids, batch.position_ids, batch.num_segments, batch.max_seqlen, all_full=batch.equal_lengths
-        )
-
-    def pad(self, x_ND: Float[Tensor, "N D"]) -> Float[Tensor, "B L D"]:
-        """Return tokens in rows; padding slots hold copies of a token. Padding tokens get a gradient of exactly 0."""
-        if self.index is None:
-            flat = x_ND[: self.num_rows * self.length]
-        else:
-            slot_of_token, token_of_slot = self.index
-            flat = _gather(x_ND, token_of_slot, slot_of_token)
-        return flat.view(self.num_rows, self.length, -1)
-
-    def unpad(self, rows_BLD: Float[Tensor, "B L D"]) -> Float[Tensor, "N D"]:
-        """Return tokens from rows; padding tokens get arbitrary finite values. Padding slots get no gradient."""
-        flat = rows_BLD.reshape(self.num_rows * self.length, -1)
-        if self.index is None:
-            padding = self.num_tokens - flat.shape[0]
-            return functional.pad(flat, (0, 0, 0, padding)) if padding else flat
-        slot_of_token, token_of_slot = self.index
-        return _gather(flat, slot_of_token, token_of_slot)
-
-
-def _gather(x: Tensor, index: Tensor, inverse: Tensor) -> Tensor:
-    """Return `x[index]`. `inverse` holds the row of the result of each row of `x`; one past the end: none."""
-    unused = inverse == index.shape[0]
-    return _Gather.apply(x, index.clamp(max=x.shape[0] - 1), inverse.clamp(max=index.shape[0] - 1), unused)
-
-
-class _Gather(torch.autograd.Function):
-    """Gather whose backward pass is a gather: a scatter is several times slower on a CPU."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, unused: Tensor) -> Tensor:
-        ctx.save_for_backward(inverse, unused)
-        return x.index_select(0, index)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        inverse, unused = ctx.saved_tensors
-        return gradient.index_select(0, inverse).masked_fill_(unused[:, None], 0.0), None, None, None

@@ -20,7 +20,7 @@ from torch import Tensor
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.data.batch import Batch, Window
-from yamame.nets.blocks import power_iteration
+from yamame.nets.blocks import power_iteration, sigma_layers
 from yamame.nets.heads.actor import Actor
 
 LOSSES = ("loss/td", "loss/policy_gradient", "loss/filtered_bc")
@@ -44,7 +44,7 @@ def still_learner(action_space: ActionSpace) -> Learner:
     agent = tiny_agent(TINY_AGENT, action_space)
     shake(agent)
     for _ in range(300):
-        power_iteration(agent)
+        power_iteration(sigma_layers(agent))
     agent.value_code.update = lambda *_: None  # type: ignore[method-assign]
     agent.timestep_encoder.normalizer.update = lambda *_: None  # type: ignore[method-assign]
     config = LearnerConfig(

@@ -188,7 +188,7 @@ def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         attention, "select_backend", lambda *_, deterministic: chosen.append(deterministic) or attend_padded
     )
-    attention.attend(*torch.zeros(3, 64, 2, 8).unbind(), pack(random_windows(0, (5, 3))), 8)
+    attention.attend(torch.zeros(64, 3, 2, 8), pack(random_windows(0, (5, 3))), 8)
     assert chosen == [True]
     assert select_backend(torch.device("cuda"), torch.bfloat16, 32, deterministic=True) is attend_padded
 

@@ -82,7 +82,7 @@ def test_slow_heads_are_not_trained_and_follow_by_their_share(action_space: Acti
         assert torch.equal(value, agent.get_parameter(name.removeprefix("target_"))), "equal at the start"
     for head in (agent.actor, agent.critic):
         shake(head)
-    agent.update_targets(0.25)
+    agent.targets().update(torch.tensor(0.25))
     for name, before in slow.items():
         online = agent.get_parameter(name.removeprefix("target_"))
         expected = 0.75 * before + 0.25 * online

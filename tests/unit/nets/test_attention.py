@@ -13,16 +13,17 @@ from yamame.nets.attention import (
     AttentionBackend,
     attend,
     attend_flash,
+    attend_in_groups,
     attend_padded,
-    attend_per_segment,
     matmul_attention,
     sdpa_attention,
     select_backend,
     sliding_window_mask,
 )
+from yamame.nets.layouts import GroupedLayout
 
 HEADS, WIDTH = 2, 8
-BACKENDS: list[AttentionBackend] = [attend, attend_per_segment, attend_padded]
+BACKENDS: list[AttentionBackend] = [attend, attend_in_groups, attend_padded]
 every_backend = pytest.mark.parametrize("attend", BACKENDS)
 
 
@@ -48,11 +49,15 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, batch: Batch, attention_window: int
     return torch.einsum("hnm,mhf->nhf", weight, v) * batch.token_mask[:, None, None]
 
 
+def joint_by_hand(qkv: Tensor, batch: Batch, attention_window: int) -> Tensor:
+    return by_hand(*qkv.unbind(1), batch, attention_window)
+
+
 def values_and_gradients(
     attend: Callable[..., Tensor], inputs: list[Tensor], batch: Batch, memory: int
 ) -> list[Tensor]:
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
-    out = attend(*leaves, batch, memory)
+    out = attend(torch.stack(leaves, dim=1), batch, memory)
     direction = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     real = batch.token_mask[:, None, None].to(out.device)
     out = torch.where(real, out, 0.0)
@@ -61,7 +66,7 @@ def values_and_gradients(
 
 def check(attend: Callable[..., Tensor], batch: Batch, memory: int, dtype: torch.dtype, tolerance: float) -> None:
     inputs = random_inputs(batch, dtype)
-    expected = values_and_gradients(by_hand, [x.double() for x in inputs], batch, memory)
+    expected = values_and_gradients(joint_by_hand, [x.double() for x in inputs], batch, memory)
     for got, target in zip(values_and_gradients(attend, inputs, batch, memory), expected, strict=True):
         assert got.dtype == dtype
         torch.testing.assert_close(got.double(), target, rtol=0, atol=tolerance)
@@ -108,9 +113,18 @@ def test_nothing_leaks_between_windows(attend: AttentionBackend, tokens: list[in
     changed = data.draw(st.integers(0, len(tokens)))
     elsewhere = batch.token_mask & (batch.segment_ids != changed)
     disturbed = [torch.where(elsewhere[:, None, None], x, 1e6) for x in inputs]
-    before, after = attend(*inputs, batch, 10), attend(*disturbed, batch, 10)
+    before, after = attend(torch.stack(inputs, 1), batch, 10), attend(torch.stack(disturbed, 1), batch, 10)
     assert torch.equal(before[elsewhere], after[elsewhere])
     assert after.isfinite().all()
+
+
+@pytest.mark.parametrize("token_multiple", [1, 64])
+def test_windows_of_any_lengths_in_groups(token_multiple: int) -> None:
+    """Several groups, rows of different lengths in one, in an order that is not that of the batch."""
+    lengths = (70, 3, 150, 22, 68, 1, 150, 9, 30)
+    batch = batch_of(lengths, token_multiple)
+    assert len(GroupedLayout.from_lengths(lengths, len(batch.loss_mask)).groups) == 3
+    check(attend_in_groups, batch, 100, torch.float64, 1e-12)
 
 
 @every_backend
@@ -158,8 +172,8 @@ def test_autocast_leaves_the_type_alone() -> None:
     batch = batch_of((40, 3))
     inputs = random_inputs(batch, torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        out = attend(*inputs, batch, 40)
-    assert torch.equal(out, attend(*inputs, batch, 40))
+        out = attend(torch.stack(inputs, 1), batch, 40)
+    assert torch.equal(out, attend(torch.stack(inputs, 1), batch, 40))
 
 
 def test_the_band() -> None:
@@ -175,8 +189,8 @@ def test_the_band() -> None:
 @pytest.mark.parametrize(
     ("device", "dtype", "head_width", "expected"),
     [
-        ("cpu", torch.float32, 32, attend_per_segment),
-        ("cpu", torch.bfloat16, 32, attend_per_segment),
+        ("cpu", torch.float32, 32, attend_in_groups),
+        ("cpu", torch.bfloat16, 32, attend_in_groups),
         ("cuda", torch.float32, 32, attend_padded),
         ("cuda", torch.bfloat16, 32, attend_flash),
         ("cuda", torch.float16, 16, attend_flash),
@@ -204,7 +218,7 @@ def test_on_a_gpu(
 ) -> None:
     batch = batch_of(tokens, token_multiple)
     inputs = random_inputs(batch, dtype)
-    expected = values_and_gradients(by_hand, [x.double() for x in inputs], batch, attention_window)
+    expected = values_and_gradients(joint_by_hand, [x.double() for x in inputs], batch, attention_window)
     there = batch.to(torch.device("cuda"))
     for got, target in zip(
         values_and_gradients(attend, [x.cuda() for x in inputs], there, attention_window), expected, strict=True
@@ -216,4 +230,4 @@ def test_on_a_gpu(
 def test_padding_is_finite_on_a_gpu() -> None:
     """Even where it is longer than every window."""
     batch = batch_of((3, 2), token_multiple=512).to(torch.device("cuda"))
-    assert attend_flash(*(x.cuda() for x in random_inputs(batch, torch.bfloat16)), batch, 5).isfinite().all()
+    assert attend_flash(torch.stack(random_inputs(batch, torch.bfloat16), 1).cuda(), batch, 5).isfinite().all()

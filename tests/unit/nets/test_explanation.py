@@ -28,7 +28,7 @@ def traced(attention_window: int, keep: int = LENGTH) -> tuple[list[Tensor], Ten
 def test_the_weights_are_those_of_the_layers_own_output(attention_window: int) -> None:
     inputs, found, weight_HTS, key_HTS = traced(attention_window)
     batch = double_batch(random_windows(0, [LENGTH - 1]))
-    torch.testing.assert_close(found, attend(*inputs, batch, attention_window), rtol=0, atol=1e-12)
+    torch.testing.assert_close(found, attend(torch.stack(inputs, 1), batch, attention_window), rtol=0, atol=1e-12)
     value = inputs[2].numpy()
     for head in range(HEADS):
         by_weights = np.einsum("ts,tsf->tf", weight_HTS[head], value[key_HTS[head], head])
@@ -78,7 +78,8 @@ def test_explaining_is_the_forward_and_matrices_are_its_weights(token_shift: boo
     entered_ND = encoder.embed(x_ND) + encoder.position(batch.time)
     if encoder.token_shift is not None:
         entered_ND = entered_ND + encoder.token_shift(x_ND, batch.position_ids)
-    query, _, value = encoder.blocks[0].project_qkv(entered_ND, batch.time)
+    rotation = encoder.position.rotation(batch.time, entered_ND.dtype)
+    query, _, value = encoder.blocks[0].project_qkv(entered_ND, rotation).unbind(1)
     for place, x in ((0, query), (2, value)):
         np.testing.assert_allclose(trace.max_abs_LPT[0, place], x.flatten(1).abs().amax(1), rtol=1e-6)
 

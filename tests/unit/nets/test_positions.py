@@ -4,11 +4,22 @@ import pytest
 import torch
 from tiny_agents import double_batch, random_windows, shake
 
-from yamame.nets.sequence.transformer import PositionEmbedding, PositionKind, TransformerConfig, apply_rotary
+from yamame.nets.positions import PositionEmbedding, PositionKind, rotate
+from yamame.nets.sequence.transformer import TransformerConfig
+
+
+def turn(x_NHF: torch.Tensor, time_N: torch.Tensor) -> torch.Tensor:
+    """Queries at these times; keys are turned likewise, and values not at all."""
+    width = x_NHF.shape[2]
+    rotation = PositionEmbedding("rotary", 2 * width, width, 9).rotation(time_N, x_NHF.dtype)
+    assert rotation is not None
+    query, key, value = rotate(torch.stack([x_NHF] * 3, dim=1), rotation).unbind(1)
+    assert torch.equal(query, key) and torch.equal(value, x_NHF)
+    return query
 
 
 def test_sinusoidal_positions_are_the_formula() -> None:
-    embedding = PositionEmbedding("sinusoidal", 6, 100)(torch.tensor([0, 3, 77]))
+    embedding = PositionEmbedding("sinusoidal", 6, 6, 100)(torch.tensor([0, 3, 77]))
     assert isinstance(embedding, torch.Tensor)
     for row, time in enumerate((0, 3, 77)):
         for pair in range(3):
@@ -22,34 +33,48 @@ def test_positions_are_exact_late_in_a_trial() -> None:
     times, width = torch.tensor([9_999, 100_000]), 64
     pair = torch.arange(0, width, 2, dtype=torch.float64)
     angle = times[:, None] / 10_000 ** (pair / width)
-    embedding = PositionEmbedding("sinusoidal", width, 10)(times)
+    embedding = PositionEmbedding("sinusoidal", width, width, 10)(times)
     assert isinstance(embedding, torch.Tensor)
     torch.testing.assert_close(embedding[:, 0::2].double(), angle.sin(), rtol=0, atol=1e-5)
     torch.testing.assert_close(embedding[:, 1::2].double(), angle.cos(), rtol=0, atol=1e-5)
     unit = torch.tensor([1.0, 0.0]).repeat(width // 2).expand(2, 1, width)
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
-        turned = apply_rotary(unit.to(dtype), times)
+        turned = turn(unit.to(dtype), times)
         assert turned.dtype == dtype
         torch.testing.assert_close(turned[:, 0, 0::2].double(), angle.cos(), rtol=0, atol=tolerance)
         torch.testing.assert_close(turned[:, 0, 1::2].double(), angle.sin(), rtol=0, atol=tolerance)
 
 
 def test_learned_positions_reach_to_the_largest_time() -> None:
-    position = PositionEmbedding("learned", 4, 9)
+    position = PositionEmbedding("learned", 4, 4, 9)
     assert position.table is not None
     assert torch.equal(position(torch.tensor([9, 0])), position.table.weight[[9, 0]])  # type: ignore[arg-type]
 
 
 def test_rotary_positions_add_nothing_and_keep_products_at_equal_distance() -> None:
-    assert PositionEmbedding("rotary", 4, 9)(torch.tensor([1, 2])) == 0.0
+    assert PositionEmbedding("rotary", 4, 4, 9)(torch.tensor([1, 2])) == 0.0
     q, k = (torch.randn(1, 2, 8, generator=torch.Generator().manual_seed(n), dtype=torch.float64) for n in (0, 1))
 
     def product(q_time: int, k_time: int) -> torch.Tensor:
-        return (apply_rotary(q, torch.tensor([q_time])) * apply_rotary(k, torch.tensor([k_time]))).sum(-1)
+        return (turn(q, torch.tensor([q_time])) * turn(k, torch.tensor([k_time]))).sum(-1)
 
     torch.testing.assert_close(product(7, 4), product(103, 100), rtol=0, atol=1e-9)
     assert not torch.allclose(product(7, 4), product(8, 4))
-    torch.testing.assert_close(apply_rotary(q, torch.tensor([5])).norm(), q.norm())
+    torch.testing.assert_close(turn(q, torch.tensor([5])).norm(), q.norm())
+
+
+def test_compiled_rotations_are_those_of_complex_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    qkv, direction = torch.randn(2, 5, 3, 2, 8, generator=generator, dtype=torch.float64)
+    qkv.requires_grad_()
+    rotation = PositionEmbedding("rotary", 16, 8, 9).rotation(torch.arange(5) * 1000, torch.float64)
+    assert rotation is not None
+    found = rotate(qkv, rotation)
+    (gradient,) = torch.autograd.grad(found, qkv, direction)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    expected = rotate(qkv, rotation)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, qkv, direction)[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])

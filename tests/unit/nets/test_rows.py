@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from yamame.nets.ops import PaddedLayout
+from yamame.nets.layouts import MAX_GROUP_PADDING, GroupedLayout, PaddedLayout
 
 LENGTHS = [(3, 1, 4), (4, 4), (1,), (2, 4), (4, 2)]
 
@@ -88,3 +88,55 @@ def test_full_rows_are_what_rows_of_any_length_would_be(extra: int) -> None:
     assert torch.equal(layout.pad(x_ND), general.pad(x_ND))
     rows_BLD = torch.randn(2, 3, 2)
     assert torch.equal(layout.unpad(rows_BLD)[real_N], general.unpad(rows_BLD)[real_N])
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(lengths=st.lists(st.integers(0, 90), min_size=1, max_size=12).filter(any), extra=st.integers(0, 9))
+def test_groups_hold_every_token_once_and_little_padding(lengths: list[int], extra: int) -> None:
+    num_tokens = sum(lengths) + extra
+    layout = GroupedLayout.from_lengths(lengths, num_tokens)
+    x_ND = torch.randn(num_tokens, 2)
+    slots = layout.pad(x_ND)
+    assert sum(rows for rows, _ in layout.groups) == sum(length > 0 for length in lengths)
+    assert len(slots) == sum(rows * length for rows, length in layout.groups)
+    assert len(slots) <= sum(lengths) + MAX_GROUP_PADDING * len(layout.groups)
+    unpadded = layout.unpad(slots)
+    assert len(unpadded) == num_tokens and unpadded.isfinite().all()
+    assert torch.equal(unpadded[: sum(lengths)], x_ND[: sum(lengths)])
+    found = {tuple(row[:length].flatten().tolist()) for row in rows_of(layout, slots) for length in lengths}
+    for window in x_ND[: sum(lengths)].split(lengths):
+        assert not len(window) or tuple(window.flatten().tolist()) in found
+
+
+def rows_of(layout: GroupedLayout, slots_SD: Tensor) -> list[Tensor]:
+    sizes = [rows * length for rows, length in layout.groups]
+    groups = zip(layout.groups, slots_SD.split(sizes), strict=True)
+    return [row for (rows, length), group in groups for row in group.view(rows, length, -1)]
+
+
+def test_windows_of_equal_length_stay_where_they_are() -> None:
+    x_ND = torch.randn(12, 2)
+    for lengths in ([4, 4, 4], [1, 5, 5], [2, 4, 4]):
+        slots = GroupedLayout.from_lengths(lengths, 12).pad(x_ND)
+        assert (slots.data_ptr() == x_ND.data_ptr()) == (lengths == [4, 4, 4])
+    assert GroupedLayout.from_lengths([5, 5], 12).pad(x_ND).data_ptr() == x_ND.data_ptr()
+    assert GroupedLayout.from_lengths([5, 5], 12).groups == ((2, 5),)
+
+
+@pytest.mark.parametrize("lengths", [(3, 1, 4), (4, 4), (2, 0, 80, 5)])
+@pytest.mark.parametrize("extra", [0, 3])
+def test_gradients_through_groups_are_autograds_own(lengths: tuple[int, ...], extra: int) -> None:
+    num_tokens = sum(lengths) + extra
+    layout = GroupedLayout.from_lengths(lengths, num_tokens)
+    generator = torch.Generator().manual_seed(0)
+    x_ND = torch.randn(num_tokens, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    weight_ND = torch.randn(num_tokens, 3, generator=generator, dtype=torch.float64)
+    rows = [row.cumsum(dim=0).sin() * row for row in rows_of(layout, layout.pad(x_ND))]
+    parts = x_ND[: sum(lengths)].split(lengths)
+    plain = torch.cat([part.cumsum(dim=0).sin() * part for part in parts])
+    ours = layout.unpad(torch.cat(rows))
+    torch.testing.assert_close(ours[: sum(lengths)], plain, rtol=0, atol=1e-12)
+    outputs = (ours * (torch.arange(num_tokens) < sum(lengths))[:, None], plain)
+    gradient, expected = (torch.autograd.grad((out * weight_ND[: len(out)]).sum(), x_ND)[0] for out in outputs)
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
+    assert not gradient[sum(lengths) :].any()

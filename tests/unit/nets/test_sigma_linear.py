@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.data.batch import pack
-from yamame.nets.blocks import SigmaLinear, power_iteration
+from yamame.nets.blocks import SigmaLinear, power_iteration, sigma_layers
 from yamame.nets.compute import CPU_FLOAT32
 
 
@@ -38,7 +38,7 @@ def test_power_iteration_brings_the_spectral_norm_back_to_gamma() -> None:
     layer = perturbed()
     assert abs(spectral_norm(layer.effective_weight()) - 1.7) > 0.05
     for _ in range(200):
-        power_iteration(layer)
+        power_iteration([layer])
     assert spectral_norm(layer.effective_weight()) == pytest.approx(1.7, rel=1e-9)
     assert float(layer.left.norm()) == pytest.approx(1.0) and float(layer.right.norm()) == pytest.approx(1.0)
 
@@ -47,7 +47,7 @@ def test_one_power_iteration_is_one_step() -> None:
     layer = perturbed()
     left = torch.nn.functional.normalize(layer.weight.detach() @ layer.right, dim=0)
     right = torch.nn.functional.normalize(layer.weight.detach().T @ left, dim=0)
-    power_iteration(nn.Sequential(nn.Linear(2, 2), nn.Sequential(layer)))
+    power_iteration(sigma_layers(nn.Sequential(nn.Linear(2, 2), nn.Sequential(layer))))
     torch.testing.assert_close(layer.left, left)
     torch.testing.assert_close(layer.right, right)
 
@@ -60,6 +60,19 @@ def test_the_gradient_flows_through_sigma() -> None:
     assert layer.weight.grad is not None and layer.gamma.grad is not None
     assert (layer.weight.grad * layer.weight).sum().abs().item() < 1e-9 * float(layer.weight.grad.norm())
     assert float(layer.weight.grad.norm()) > 0.1 and float(layer.gamma.grad.abs()) > 0.1
+
+
+def test_values_and_gradients_are_those_of_the_formula() -> None:
+    layer = perturbed()
+    weight, gamma = (x.detach().clone().requires_grad_() for x in (layer.weight, layer.gamma))
+    composed = weight * (gamma / torch.dot(layer.left, torch.mv(weight, layer.right)))
+    direction = torch.randn(composed.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(layer.effective_weight(), composed, rtol=0, atol=1e-12)
+    for transposed in (direction, direction.T.contiguous().T):
+        ours = torch.autograd.grad(layer.effective_weight(), (layer.weight, layer.gamma), transposed)
+        theirs = torch.autograd.grad(composed, (weight, gamma), transposed, retain_graph=True)
+        for found, expected in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-11)
 
 
 def test_the_bias_is_outside_the_reparametrisation() -> None:

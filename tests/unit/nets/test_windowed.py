@@ -7,8 +7,8 @@ from tiny_agents import double_batch, random_windows, shake
 from torch import Tensor
 
 from yamame.errors import UserError
+from yamame.nets.positions import PositionEmbedding
 from yamame.nets.sequence import windowed
-from yamame.nets.sequence.transformer import rotary_turn
 from yamame.nets.sequence.windowed import WindowedTransformer, WindowedTransformerConfig, sink_attention
 
 INPUTS = 5
@@ -97,11 +97,12 @@ def test_a_sink_that_left_the_window_is_as_far_away_as_the_cache_is_long(monkeyp
     encoder = encoder_with(window=6, num_sinks=2, num_layers=1)
     turned: list[Tensor] = []
 
-    def recorded(time_N: Tensor, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def recorded(embedding: PositionEmbedding, time_N: Tensor, dtype: torch.dtype) -> Tensor | None:
         turned.append(time_N)
-        return rotary_turn(time_N, width, dtype)
+        return rotation(embedding, time_N, dtype)
 
-    monkeypatch.setattr(windowed, "rotary_turn", recorded)
+    rotation = PositionEmbedding.rotation
+    monkeypatch.setattr(PositionEmbedding, "rotation", recorded)
     batch = double_batch(random_windows(0, [19]))
     encoder(torch.zeros(20, INPUTS, dtype=torch.float64), batch)
     assert turned[0].tolist() == list(range(20))

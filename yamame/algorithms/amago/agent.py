@@ -15,6 +15,7 @@ from yamame.algorithms.acting_model import ACTING_MODULES, ActingModel
 from yamame.algorithms.amago.gammas import PAPER_CONTINUOUS, PAPER_DISCRETE
 from yamame.algorithms.amago.losses.td import TargetValues
 from yamame.algorithms.amago.losses.world_model import WorldModel
+from yamame.algorithms.amago.moving_copies import MovingCopies
 from yamame.algorithms.networks import NetworksConfig
 from yamame.data.actions import PolicyActionSpace, num_choices
 from yamame.data.batch import Batch, Predictions
@@ -244,13 +245,6 @@ class Agent(ActingModel):
         )
 
     @torch.no_grad()
-    def update_targets(self, rate: float | Float[Tensor, ""]) -> None:
-        """Update the target networks: target <- target + rate (online - target)."""
-        target: list[Tensor] = [*self.target_actor.parameters(), *self.target_critic.parameters()]
-        online: list[Tensor] = [*self.actor.parameters(), *self.critic.parameters()]
-        _move(target, online, rate)
-
-    @torch.no_grad()
     def absorb_value_scale(self) -> None:
         """Move the scale of the value code into both kinds of critics, if so configured. No value changes."""
         code = self.value_code
@@ -261,17 +255,15 @@ class Agent(ActingModel):
             code.scale_G.copy_(remaining_scale_G)
             code.shift_G.copy_(remaining_shift_G)
 
-    @torch.no_grad()
-    def update_averages(self, rate: float | Float[Tensor, ""]) -> None:
-        """Update the moving averages, if there are any: average <- average + rate (present - average).
+    def targets(self) -> MovingCopies:
+        """Return the target networks: target <- target + rate (online - target)."""
+        return MovingCopies([self.target_actor, self.target_critic], [self.actor, self.critic], with_buffers=False)
 
-        Buffers, such as the statistics of the inputs, are copied.
-        """
+    def averages(self) -> MovingCopies | None:
+        """Return the moving averages, if there are any. Buffers, such as the statistics of the inputs, are copied."""
         if self.averaged is None:
-            return
-        present = [getattr(self, name) for name in ACTING_MODULES]
-        _move(list(self.averaged.parameters()), [each for module in present for each in module.parameters()], rate)
-        torch._foreach_copy_(list(self.averaged.buffers()), [each for module in present for each in module.buffers()])
+            return None
+        return MovingCopies([self.averaged], [getattr(self, name) for name in ACTING_MODULES], with_buffers=True)
 
     @override
     def acting_module(self, name: str) -> Any:
@@ -282,9 +274,3 @@ class Agent(ActingModel):
     def _deltas(self, features_NF: Float[Tensor, "N F"], output_size: int) -> Float[Tensor, "N O"]:
         observation_NO = self.timestep_encoder.normalizer(features_NF, features_NF.dtype)[:, :output_size]
         return observation_NO.roll(-1, dims=0) - observation_NO
-
-
-def _move(tensors: list[Tensor], towards: list[Tensor], rate: float | Float[Tensor, ""]) -> None:
-    step = torch._foreach_sub(towards, tensors)
-    torch._foreach_mul_(step, rate)
-    torch._foreach_add_(tensors, step)

@@ -6,12 +6,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.chunks import part, split_tokens
 from yamame.algorithms.amago.divergence import describe_large_input
+from yamame.algorithms.amago.gradient_norms import gradient_norms
 from yamame.algorithms.amago.losses.base import Loss
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
@@ -23,7 +25,7 @@ from yamame.algorithms.base import Algorithm, Metrics
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
-from yamame.nets.blocks import power_iteration
+from yamame.nets.blocks import power_iteration, sigma_layers
 from yamame.nets.compute import CPU_FLOAT32, BoundedRunAhead, Compute, CudaGraphUpdate
 from yamame.nets.ops import load_generator_state, masked_mean
 
@@ -120,6 +122,10 @@ class Learner(Algorithm):
             weight_decay=config.weight_decay,
             max_grad_norm=config.max_grad_norm,
         )
+        self._targets, self._averages = self.agent.targets(), self.agent.averages()
+        self._running_stats = self.agent.running_stats()
+        learned = self.agent.trajectory_encoder if "trajectory_encoder" not in config.frozen else None
+        self._sigma_layers = [] if learned is None else sigma_layers(learned)
         self.num_updates = 0
         self._drops_out = any(isinstance(module, nn.Dropout) and module.p > 0 for module in agent.modules())
         self._losses = config.losses
@@ -210,10 +216,8 @@ class Learner(Algorithm):
         agent, config = self.agent, self.config
         batch = batch.to(self.compute.device, non_blocking=True)
         # 1. tokens -> states; the statistics that move here are put back at the end if the update is not finite
-        stats = agent.running_stats()
-        stats_before = [value.clone() for value in stats]
-        if "trajectory_encoder" not in config.frozen:
-            power_iteration(agent.trajectory_encoder)
+        stats_before = [value.clone() for value in self._running_stats]
+        power_iteration(self._sigma_layers)
         features_NF = agent.features(batch)
         agent.update_normalizers(
             features_NF, batch, self.distributed, of_inputs="timestep_encoder" not in config.frozen
@@ -222,7 +226,7 @@ class Learner(Algorithm):
             state_ND = self._encode(features_NF, batch)
 
         # 2. targets of the critics, from the target networks, and the statistics by which they are normalized (PopArt)
-        chunks = _chunks(len(batch.reward), self.compute.chunk_tokens)
+        chunks = split_tokens(len(batch.reward), self.compute.chunk_tokens)
         td_target_NG = self._td_target(batch, state_ND.detach(), chunks, self.generator)
         agent.value_code.update(td_target_NG, batch.loss_mask, self.distributed)
         num_transitions = batch.loss_mask.sum().to(state_ND.dtype)
@@ -245,10 +249,12 @@ class Learner(Algorithm):
 
         # 4. one step for all parameters, then what follows them; on the device, an update that is not finite is undone
         norm, finite = self.optimizer.step(total)
-        agent.update_targets(config.tau * finite.to(norm.dtype))
-        agent.update_averages(config.averaging_rate * finite.to(norm.dtype))
-        for value, before in zip(stats, stats_before, strict=True):
-            value.copy_(torch.where(finite, value, before))
+        self._targets.update(config.tau * finite.to(norm.dtype))
+        if self._averages is not None:
+            self._averages.update(config.averaging_rate * finite.to(norm.dtype))
+        if finite.is_cuda or not finite:  # a GPU would have to wait for the value
+            for value, before in zip(self._running_stats, stats_before, strict=True):
+                value.copy_(torch.where(finite, value, before))
         agent.absorb_value_scale()
         self._num_nonfinite += ~finite
         self._consecutive_nonfinite.add_(1).mul_(~finite)
@@ -259,6 +265,28 @@ class Learner(Algorithm):
             **{name: value / scale for name, value in agent.value_code.metrics().items()},
         }
 
+    def _measure_gradient_norms(self, batch: Batch) -> Metrics:
+        """Return the norm of the gradient of each loss. The random streams of updates are not used."""
+        agent, batch = self.agent, batch.to(self.compute.device, non_blocking=True)
+        generator = torch.Generator(self.compute.device).manual_seed(self.num_updates)
+        features_NF = agent.features(batch)
+        with self.compute.autocast():
+            state_ND = agent.encode(features_NF, batch)
+        chunks = split_tokens(len(batch.reward), self.compute.chunk_tokens)
+        td_target_NG = self._td_target(batch, state_ND.detach(), chunks, generator)
+        return gradient_norms(
+            agent,
+            self._losses,
+            self.optimizer.parameters,
+            batch=batch,
+            features_NF=features_NF,
+            state_ND=state_ND,
+            td_target_NG=agent.value_code.normalize(td_target_NG),
+            chunks=chunks,
+            generator=generator,
+            compute=self.compute,
+        )
+
     def _td_target(
         self, batch: Batch, state_ND: Float[Tensor, "N D"], chunks: Sequence[slice], generator: torch.Generator
     ) -> Float[Tensor, "N G"]:
@@ -267,7 +295,12 @@ class Learner(Algorithm):
         action = batch.action if self.config.td.uses_traces(batch) else None
         with self.compute.autocast():
             values = [
-                self._target_values(state_ND[chunk], _slice(mask, chunk), _slice(noise, chunk), _slice(action, chunk))
+                self._target_values(
+                    state_ND[chunk],
+                    part(mask, chunk),
+                    part(noise, chunk),
+                    part(action, chunk),
+                )
                 for chunk in chunks
             ]
         return self.config.td.td_target(
@@ -294,19 +327,25 @@ class Learner(Algorithm):
         """
         noise = self.agent.actor.sample_noise(state_ND, self.generator)
         total, gradients = state_ND.new_zeros(()), []
-        metrics: Metrics = {}
+        names: Sequence[str] = ()
+        means: Tensor | float = 0.0
         for chunk in chunks:
             tokens, state = batch.slice_tokens(chunk), state_ND[chunk].requires_grad_()
             with self.compute.autocast():
                 loss, chunk_metrics = self._losses_of_tokens(
-                    state, tokens, td_target_NG[chunk], _slice(noise, chunk), _slice(target_delta_NO, chunk)
+                    state,
+                    tokens,
+                    td_target_NG[chunk],
+                    part(noise, chunk),
+                    part(target_delta_NO, chunk),
                 )
             fraction = tokens.loss_mask.sum() / num_transitions
             (loss * fraction).backward()
             gradients.append(state.grad if state.grad is not None else torch.zeros_like(state))
             total = total + loss.detach() * fraction
-            metrics = {name: metrics.get(name, 0.0) + value * fraction for name, value in chunk_metrics.items()}
-        return total, torch.cat(gradients), metrics
+            names, means = tuple(chunk_metrics), means + torch.stack(list(chunk_metrics.values())) * fraction
+        assert isinstance(means, Tensor)
+        return total, torch.cat(gradients), dict(zip(names, means.detach().unbind(), strict=True))
 
     def _sum_losses(
         self,
@@ -318,54 +357,14 @@ class Learner(Algorithm):
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """Return the weighted sum of all losses, averaged over the tokens with a transition."""
         predictions = self.agent.predict(state_ND, batch, td_target_NG, noise_NGA, target_delta_NO)
+        outputs = [loss(batch, predictions) for loss in self._losses]
+        means = masked_mean(torch.stack([output.per_token for output in outputs], dim=1), batch.loss_mask).unbind()
         total = state_ND.new_zeros(())
         metrics: Metrics = {}
-        for loss in self._losses:
-            output = loss(batch, predictions)
-            mean = masked_mean(output.per_token, batch.loss_mask)
+        for loss, output, mean in zip(self._losses, outputs, means, strict=True):
             total = total + loss.weight * mean
             metrics |= {f"loss/{loss.name}": mean.detach(), **output.metrics}
         return total, metrics
-
-    def _measure_gradient_norms(self, batch: Batch) -> Metrics:
-        """Return the norm of the gradient of each weighted loss over this rank's batch.
-
-        Nothing changes, and the random streams of updates are not used.
-        """
-        agent, parameters = self.agent, self.optimizer.parameters
-        batch = batch.to(self.compute.device, non_blocking=True)
-        generator = torch.Generator(self.compute.device).manual_seed(self.num_updates)
-        features_NF = agent.features(batch)
-        with self.compute.autocast():
-            state_ND = agent.encode(features_NF, batch)
-        chunks = _chunks(len(batch.reward), self.compute.chunk_tokens)
-        target_NG = agent.value_code.normalize(self._td_target(batch, state_ND.detach(), chunks, generator))
-        noise, delta_NO = agent.actor.sample_noise(state_ND.detach(), generator), agent.observation_deltas(features_NF)
-        losses = [loss for loss in self._losses if loss.weight]
-        state_gradients: dict[str, list[Tensor]] = {loss.name: [] for loss in losses}
-        gradients = {loss.name: [torch.zeros_like(parameter) for parameter in parameters] for loss in losses}
-        for chunk in chunks:
-            tokens, chunk_ND = batch.slice_tokens(chunk), state_ND[chunk].detach().requires_grad_()
-            with self.compute.autocast():
-                predictions = agent.predict(
-                    chunk_ND, tokens, target_NG[chunk], _slice(noise, chunk), _slice(delta_NO, chunk)
-                )
-            for loss in losses:
-                value = loss.weight * (loss(tokens, predictions).per_token * tokens.loss_mask).sum()
-                of_state, *of_heads = torch.autograd.grad(
-                    value / batch.loss_mask.sum().clamp(min=1), [chunk_ND, *parameters], retain_graph=True,
-                    allow_unused=True, materialize_grads=True,
-                )  # fmt: skip
-                state_gradients[loss.name].append(of_state)
-                torch._foreach_add_(gradients[loss.name], of_heads)
-        if state_ND.requires_grad:  # not if both encoders are frozen
-            for name, of_states in state_gradients.items():
-                of_encoders = torch.autograd.grad(
-                    state_ND, parameters, torch.cat(of_states), retain_graph=True, allow_unused=True,
-                    materialize_grads=True,
-                )  # fmt: skip
-                torch._foreach_add_(gradients[name], of_encoders)
-        return {f"optim/grad_norm_{name}": nn.utils.get_total_norm(each) for name, each in gradients.items()}
 
     @override
     def broadcast_parameters(self) -> None:
@@ -393,14 +392,3 @@ class Learner(Algorithm):
         self._consecutive_nonfinite.fill_(state["consecutive_nonfinite"])
         self._gradient_norms = {name: torch.tensor(norm) for name, norm in state["gradient_norms"].items()}
         self.broadcast_parameters()
-
-
-def _chunks(num_tokens: int, max_tokens: int) -> list[slice]:
-    """Split the tokens into slices of nearly equal size, at most `max_tokens`."""
-    count = -(-num_tokens // max_tokens)
-    size = -(-num_tokens // count)
-    return [slice(start, min(start + size, num_tokens)) for start in range(0, num_tokens, size)]
-
-
-def _slice(whole: Shaped[Tensor, "N ..."] | None, chunk: slice) -> Shaped[Tensor, "n ..."] | None:
-    return None if whole is None else whole[chunk]

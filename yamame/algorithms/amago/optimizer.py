@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.optim.adamw import adamw
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """PyTorch's defaults."""
@@ -19,7 +18,7 @@ class ClippedAdamW:
     synchronization, so that the step can be captured in a CUDA graph.
 
     The state is held here, and not by a `torch.optim.AdamW`, which imports PyTorch's compiler: that takes longer than
-    all other imports of a run together.
+    all other imports of a run together, and which counts the steps of each parameter by an operation of its own.
     """
 
     def __init__(
@@ -36,8 +35,10 @@ class ClippedAdamW:
         self.max_grad_norm = max_grad_norm
         self.lr = torch.zeros((), device=self.parameters[0].device)
         """Learning rate of the next step; a tensor, so that a captured step reads its current value."""
+        self._num_steps = torch.zeros(len(self.parameters), device=self.lr.device)
         self._state: dict[int, dict[str, Tensor]] = {}
-        """Index of a parameter -> number of steps and moments, from its first gradient on."""
+        """Index of a parameter -> moments and its element of `_num_steps`, from its first gradient on."""
+        self._indicators: dict[tuple[int, ...], Tensor] = {}
 
     def zero_grad(self) -> None:
         """Clear all gradients."""
@@ -53,20 +54,19 @@ class ClippedAdamW:
     def step(self, loss: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Bool[Tensor, ""]]:
         """Take a step if loss and gradients are finite. Return the norm before clipping and whether they are."""
         grads = self.grads
-        norm = nn.utils.get_total_norm(grads, foreach=True)
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
         finite = torch.isfinite(loss + norm)
-        moved = {index: parameter for index, parameter in enumerate(self.parameters) if parameter.grad is not None}
-        states = [self._state_of(index) for index in moved]
+        moved = tuple(index for index, parameter in enumerate(self.parameters) if parameter.grad is not None)
+        states = [self._state.get(index) or self._start(index) for index in moved]
+        self._num_steps.add_(self._indicator(moved) * finite)
         # the fused step divides gradients by `grad_scale` and changes nothing if `found_inf` is set
-        adamw(
-            list(moved.values()),
+        torch._fused_adamw_(
+            [self.parameters[index] for index in moved],
             grads,
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],
             [state["step"] for state in states],
-            fused=True,
-            capturable=self.lr.is_cuda,
             grad_scale=((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0).float(),
             found_inf=(~finite).float(),
             amsgrad=False,
@@ -79,15 +79,18 @@ class ClippedAdamW:
         )
         return norm, finite
 
-    def _state_of(self, index: int) -> dict[str, Tensor]:
-        if index not in self._state:
-            parameter = self.parameters[index]
-            self._state[index] = {
-                "step": torch.zeros((), device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+    def _start(self, index: int) -> dict[str, Tensor]:
+        """Return the state of a parameter before its first gradient."""
+        moments = {name: torch.zeros_like(self.parameters[index]) for name in ("exp_avg", "exp_avg_sq")}
+        self._state[index] = {"step": self._num_steps[index], **moments}
         return self._state[index]
+
+    def _indicator(self, moved: tuple[int, ...]) -> Float[Tensor, "P"]:
+        """Return 1 for these parameters and 0 for others."""
+        if moved not in self._indicators:
+            numbers = [float(index in moved) for index in range(len(self.parameters))]
+            self._indicators[moved] = torch.tensor(numbers, device=self.lr.device)
+        return self._indicators[moved]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and step counts of all parameters."""
@@ -95,12 +98,8 @@ class ClippedAdamW:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the moments and step counts of `state_dict`."""
-        parameters = dict(enumerate(self.parameters))
-        self._state = {
-            index: {
-                "step": saved["step"].to(parameters[index].device, torch.float32),
-                "exp_avg": saved["exp_avg"].to(parameters[index]),
-                "exp_avg_sq": saved["exp_avg_sq"].to(parameters[index]),
-            }
-            for index, saved in state["state"].items()
-        }
+        self._state = {}
+        self._num_steps.zero_()
+        for index, saved in state["state"].items():
+            for name, value in self._start(index).items():
+                value.copy_(saved[name])

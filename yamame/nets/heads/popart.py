@@ -121,11 +121,10 @@ class PopArt(ValueCode):
         rate = torch.where(started, beta, starts_now.to(beta.dtype)) * (count > 0)
         self.mean_G.lerp_(mean, rate)
         self.square_G.lerp_(square, rate)
-        ratio = torch.where(started, old_std / self.std_G, 1.0)
+        std = self.std_G
+        ratio = torch.where(started, old_std / std, 1.0)
         self.scale_G.mul_(ratio)
-        self.shift_G.copy_(
-            torch.where(started, self.shift_G * ratio + (old_mean - self.mean_G) / self.std_G, self.shift_G)
-        )
+        self.shift_G.copy_(torch.where(started, self.shift_G * ratio + (old_mean - self.mean_G) / std, self.shift_G))
 
     def metrics(self) -> Mapping[str, Float[Tensor, ""]]:
         """Return sigma of the acting discount."""

@@ -15,7 +15,7 @@ from yamame.discovery import classes_in, module_names
 from yamame.errors import UserError
 from yamame.nets import sequence
 from yamame.nets.blocks import at_least_float32
-from yamame.nets.ops import PaddedLayout
+from yamame.nets.layouts import PaddedLayout
 from yamame.types import State
 
 

@@ -1,25 +1,24 @@
 """The paper's Transformer: causal, long-context, stabilized for RL."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from yamame.data.batch import Batch
 from yamame.errors import ConfigFieldError, check_range
 from yamame.nets import introspection
-from yamame.nets.attention import KVCache, KVRingStep, attend
-from yamame.nets.blocks import Activation, SigmaLinear, at_least_float32, get_activation
+from yamame.nets.attention import attend, group_windows
+from yamame.nets.blocks import Activation, SigmaLinear, get_activation
 from yamame.nets.introspection import AttentionWeights, EncoderTrace, attend_with_weights
+from yamame.nets.kv_cache import KVCache, KVRingStep
+from yamame.nets.positions import PositionEmbedding, PositionKind, Rotation, rotate
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
 from yamame.types import State
-
-PositionKind = Literal["sinusoidal", "learned", "rotary"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,8 @@ class Transformer(nn.Module):
         self.attention_window = attention_window
         self.embed = nn.Linear(input_size, config.d_model)
         self.token_shift = TokenShift(input_size, config.d_model) if config.token_shift else None
-        self.position = PositionEmbedding(config.position_embedding, config.d_model, max_timestep)
+        head_width = config.d_model // config.num_heads
+        self.position = PositionEmbedding(config.position_embedding, config.d_model, head_width, max_timestep)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks: list[TransformerBlock] = nn.ModuleList(TransformerBlock(config) for _ in range(config.num_layers))  # type: ignore[assignment]
         self.norm = nn.LayerNorm(config.d_model)
@@ -99,9 +99,9 @@ class Transformer(nn.Module):
     def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
         """Return the states of all tokens. Each attends to its own segment up to itself."""
         x_ND = self.dropout(self._embed(timestep_ND, batch))
+        rotation, layout = self.position.rotation(batch.time, x_ND.dtype), group_windows(batch)
         for block in self.blocks:
-            query, key, value = block.project_qkv(x_ND, batch.time)
-            attended = attend(query, key, value, batch, self.attention_window)
+            attended = attend(block.project_qkv(x_ND, rotation), batch, self.attention_window, layout)
             x_ND = block.feed_forward(block.add_attention_residual(x_ND, attended))
         return self.norm(x_ND)
 
@@ -111,9 +111,10 @@ class Transformer(nn.Module):
         num_heads = len(self.blocks) * self.config.num_heads
         keep = keep or max(16, introspection.MAX_WEIGHTS // (len(timestep_TD) * num_heads))
         x_TD = self._embed(timestep_TD, batch)
+        rotation = self.position.rotation(batch.time, x_TD.dtype)
         weights, keys, max_abs_values = [], [], []
         for block in self.blocks:
-            query, key, value = block.project_qkv(x_TD, batch.time)
+            query, key, value = block.project_qkv(x_TD, rotation).unbind(1)
             attended, weight_HTS, key_HTS = attend_with_weights(
                 query, key, value, attention_window=self.attention_window, keep=keep
             )
@@ -190,8 +191,9 @@ class Transformer(nn.Module):
     def _decode(
         self, x_ED: Float[Tensor, "E S"], time_E: Int64[Tensor, "E"], cache: KVCache | KVRingStep
     ) -> Float[Tensor, "E S"]:
+        rotation = self.position.rotation(time_E, x_ED.dtype)
         for layer, block in enumerate(self.blocks):
-            query, key, value = block.project_qkv(x_ED, time_E)
+            query, key, value = block.project_qkv(x_ED, rotation).unbind(1)
             attended = cache.attend(layer, query, key, value)
             x_ED = block.feed_forward(block.add_attention_residual(x_ED, attended))
         return self.norm(x_ED)
@@ -227,7 +229,7 @@ class TransformerBlock(nn.Module):
         super().__init__()
         width, linear = config.d_model, SigmaLinear if config.sigma_reparam else nn.Linear
         norm = nn.LayerNorm if config.normformer else nn.Identity
-        self.heads, self.rotary = config.num_heads, config.position_embedding == "rotary"
+        self.heads = config.num_heads
         self.norm_in = nn.LayerNorm(width)
         self.query_key_value = linear(width, 3 * width, bias=False)
         self.head_scale = nn.Parameter(torch.ones(config.num_heads, 1)) if config.head_scaling else None
@@ -240,13 +242,10 @@ class TransformerBlock(nn.Module):
         self.feedforward_out = linear(config.d_ff, width)
         self.dropout = nn.Dropout(config.dropout)
 
-    def project_qkv(self, x_ND: Float[Tensor, "N D"], time_N: Int64[Tensor, "N"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values `[N, H, F]`."""
-        joint = self.query_key_value(self.norm_in(x_ND)).view(x_ND.shape[0], 3, self.heads, -1)
-        query, key, value = joint.unbind(1)
-        if self.rotary:
-            query, key = apply_rotary(query, time_N), apply_rotary(key, time_N)
-        return query, key, value
+    def project_qkv(self, x_ND: Float[Tensor, "N D"], rotation: Rotation | None) -> Float[Tensor, "N 3 H F"]:
+        """Return queries, keys and values, the first two rotated."""
+        qkv_N3HF = self.query_key_value(self.norm_in(x_ND)).view(x_ND.shape[0], 3, self.heads, -1)
+        return qkv_N3HF if rotation is None else rotate(qkv_N3HF, rotation)
 
     def add_attention_residual(
         self, x_ND: Float[Tensor, "N D"], attended_NHF: Float[Tensor, "N H F"]
@@ -260,69 +259,6 @@ class TransformerBlock(nn.Module):
         """Add the output of the feed-forward network to the residual stream."""
         hidden = self.norm_hidden(self.activation(self.feedforward_in(self.norm_feedforward(x_ND))))
         return x_ND + self.dropout(self.feedforward_out(hidden))
-
-
-class PositionEmbedding(nn.Module):
-    """Addition to a timestep's embedding by its index in the trial; 0 for rotary positions.
-
-    Sinusoidal: sine on even, cosine on odd dimensions, base 10,000. Learned: a table of `max_timestep + 1` rows.
-    """
-
-    def __init__(self, kind: PositionKind, width: int, max_timestep: int) -> None:
-        super().__init__()
-        self.kind = kind
-        self.table = nn.Embedding(max_timestep + 1, width) if kind == "learned" else None
-        if self.table is not None:
-            nn.init.normal_(self.table.weight, std=0.02)
-        self.turns_per_step: Tensor
-        self.register_buffer("turns_per_step", _turns_per_step(width, torch.device("cpu")), persistent=False)
-
-    def forward(self, time_N: Int64[Tensor, "N"]) -> Float[Tensor, "N D"] | float:
-        """Return the embedding of each time."""
-        if self.table is not None:
-            return self.table(time_N)
-        if self.kind == "rotary":
-            return 0.0
-        angle = _angles(time_N, self.turns_per_step, torch.float32)
-        return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)
-
-
-def apply_rotary(x: Float[Tensor, "N H F"], time_N: Int64[Tensor, "N"]) -> Float[Tensor, "N H F"]:
-    """Rotate pairs of features by an angle proportional to time (Su et al. 2021).
-
-    The product of two rotated vectors depends on their times only through the difference.
-    """
-    return rotate_pairs(x, *rotary_turn(time_N, x.shape[2], at_least_float32(x).dtype))
-
-
-def rotary_turn(
-    time_N: Int64[Tensor, "N"], width: int, dtype: torch.dtype
-) -> tuple[Float[Tensor, "N 1 half"], Float[Tensor, "N 1 half"]]:
-    """Return cosine and sine of the angles of `apply_rotary`, for the width of a head."""
-    angle = _angles(time_N, _turns_per_step(width, time_N.device), dtype)[:, None]
-    return angle.cos(), angle.sin()
-
-
-def rotate_pairs(
-    x: Float[Tensor, "N H F"], cosine: Float[Tensor, "N 1 half"], sine: Float[Tensor, "N 1 half"]
-) -> Float[Tensor, "N H F"]:
-    """Rotate pairs of features, in the type of the angles."""
-    exact = x.to(cosine.dtype)
-    even, odd = exact[..., 0::2], exact[..., 1::2]
-    return torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=3).flatten(2).to(x.dtype)
-
-
-def _angles(
-    time_N: Int64[Tensor, "N"], turns_per_step: Float[Tensor, "half"], dtype: torch.dtype
-) -> Float[Tensor, "N half"]:
-    """Angle of each pair of dimensions modulo 2 pi, in float64: float32 has an error of 0.004 at time 100,000."""
-    return (time_N[:, None] * turns_per_step).frac_().to(dtype) * math.tau
-
-
-def _turns_per_step(width: int, device: torch.device) -> Float64[Tensor, "half"]:
-    """1 / (2 pi 10,000^(2 i / width)) of pair i."""
-    pair = torch.arange(0, width, 2, dtype=torch.float64, device=device)
-    return torch.exp(pair * (-math.log(10_000.0) / width)) / math.tau
 
 
 class TokenShift(nn.Module):

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from yamame.data.batch import Batch
 from yamame.errors import ConfigFieldError, check_range
-from yamame.nets.attention import attend
-from yamame.nets.blocks import at_least_float32
-from yamame.nets.ops import PaddedLayout, uncompiled
+from yamame.nets.attention import attend, group_windows
+from yamame.nets.layouts import PaddedLayout
+from yamame.nets.ops import uncompiled
+from yamame.nets.positions import PositionEmbedding, rotate
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
-from yamame.nets.sequence.transformer import TransformerBlock, TransformerConfig, rotary_turn, rotate_pairs
+from yamame.nets.sequence.transformer import TransformerBlock, TransformerConfig
 from yamame.types import State
 
 
@@ -75,6 +76,7 @@ class WindowedTransformer(nn.Module):
         self.window = min(config.window, attention_window - self.num_sinks)
         block = TransformerConfig(d_model=config.d_model, num_heads=config.num_heads, d_ff=config.d_ff)
         self.embed = nn.Linear(input_size, config.d_model)
+        self.position = PositionEmbedding("rotary", config.d_model, config.d_model // config.num_heads, 0)
         self.blocks: list[TransformerBlock] = nn.ModuleList(TransformerBlock(block) for _ in range(config.num_layers))  # type: ignore[assignment]
         self.norm = nn.LayerNorm(config.d_model)
 
@@ -84,24 +86,23 @@ class WindowedTransformer(nn.Module):
         In a batch of windows that are no longer than sinks and window together this is plain causal attention.
         """
         if batch.max_seqlen <= self.num_sinks + self.window:
+            groups = group_windows(batch)
             return self._encode(
                 timestep_ND,
                 batch.position_ids,
-                lambda _, query, sink_query, key, value: attend(query, key, value, batch, batch.max_seqlen),
+                lambda _, sink_query, qkv: attend(qkv, batch, batch.max_seqlen, groups),
                 all_near=True,
             )
         layout = PaddedLayout.from_batch(batch)
 
-        def attend_rows(
-            _: int, query_NHF: Tensor, sink_query_NHF: Tensor, key_NHF: Tensor, value_NHF: Tensor
-        ) -> Tensor:
-            query, sink_query, key, value = (
+        def attend_rows(_: int, sink_query_NHF: Tensor, qkv_N3HF: Tensor) -> Tensor:
+            sink_query, query, key, value = (
                 layout.pad(x_NHF.flatten(1)).unflatten(2, x_NHF.shape[1:])
-                for x_NHF in (query_NHF, sink_query_NHF, key_NHF, value_NHF)
+                for x_NHF in (sink_query_NHF, *qkv_N3HF.unbind(1))
             )
             with torch.autocast(timestep_ND.device.type, enabled=False):
                 out_BLHF = sink_attention(query, sink_query, key, value, num_sinks=self.num_sinks, window=self.window)
-            return layout.unpad(out_BLHF.flatten(2)).view(query_NHF.shape)
+            return layout.unpad(out_BLHF.flatten(2)).view(sink_query_NHF.shape)
 
         return self._encode(timestep_ND, batch.position_ids, attend_rows)
 
@@ -123,9 +124,8 @@ class WindowedTransformer(nn.Module):
         """Return the states of `step`; each attends to all slots of its memory, the empty ones masked."""
         row_E, slot_E = torch.arange(len(time_E), device=time_E.device), self._slot(time_E)
 
-        def attend_slots(
-            layer: int, query_EHF: Tensor, sink_query_EHF: Tensor, key_EHF: Tensor, value_EHF: Tensor
-        ) -> Tensor:
+        def attend_slots(layer: int, sink_query_EHF: Tensor, qkv_E3HF: Tensor) -> Tensor:
+            query_EHF, key_EHF, value_EHF = qkv_E3HF.unbind(1)
             state.key[layer][row_E, :, slot_E] = key_EHF.to(state.key.dtype)
             state.value[layer][row_E, :, slot_E] = value_EHF.to(state.value.dtype)
             return self._attend_slots(query_EHF, sink_query_EHF, state.key[layer], state.value[layer], time_E)
@@ -145,9 +145,8 @@ class WindowedTransformer(nn.Module):
         slot_EH1F = self._slot(time_E)[:, None, None, None].expand(-1, heads, 1, width)
         updated: dict[str, Tensor] = {}
 
-        def attend_slots(
-            layer: int, query_EHF: Tensor, sink_query_EHF: Tensor, key_EHF: Tensor, value_EHF: Tensor
-        ) -> Tensor:
+        def attend_slots(layer: int, sink_query_EHF: Tensor, qkv_E3HF: Tensor) -> Tensor:
+            query_EHF, key_EHF, value_EHF = qkv_E3HF.unbind(1)
             for name, now_EHF in ((f"key/{layer}", key_EHF), (f"value/{layer}", value_EHF)):
                 updated[name] = memory[name].scatter(2, slot_EH1F, now_EHF[:, :, None])
             return self._attend_slots(
@@ -160,23 +159,24 @@ class WindowedTransformer(nn.Module):
         self,
         x_ND: Float[Tensor, "N D"],
         position_N: Int64[Tensor, "N"],
-        attention: Callable[[int, Tensor, Tensor, Tensor, Tensor], Tensor],
+        attention: Callable[[int, Tensor, Tensor], Tensor],
         *,
         all_near: bool = False,
     ) -> Float[Tensor, "N S"]:
-        """Return the states, given attention as a function of layer, query, query of the sinks, key and value.
+        """Return the states, given attention as a function of layer, query of the sinks, and query, key and value.
 
         `all_near`: no position is beyond sinks and window, so that both queries are the same.
         """
         x_ND = self.embed(x_ND)
-        angle_type, width = at_least_float32(x_ND).dtype, self.config.d_model // self.config.num_heads
-        turn = rotary_turn(position_N, width, angle_type)
-        sink_turn = rotary_turn(position_N.clamp(max=self.num_sinks + self.window - 1), width, angle_type)
+        rotation = self.position.rotation(position_N, x_ND.dtype)
+        near_N = position_N.clamp(max=self.num_sinks + self.window - 1)
+        sink_rotation = self.position.rotation(near_N, x_ND.dtype)
+        assert rotation is not None and sink_rotation is not None
         for layer, block in enumerate(self.blocks):
-            unturned_query, key, value = block.project_qkv(x_ND, position_N)
-            query, key = rotate_pairs(unturned_query, *turn), rotate_pairs(key, *turn)
-            sink_query = query if all_near else rotate_pairs(unturned_query, *sink_turn)
-            attended = attention(layer, query, sink_query, key, value)
+            unturned_N3HF = block.project_qkv(x_ND, None)
+            qkv_N3HF = rotate(unturned_N3HF, rotation)
+            sink_query = qkv_N3HF[:, 0] if all_near else rotate(unturned_N3HF[:, :1], sink_rotation[:, :1])[:, 0]
+            attended = attention(layer, sink_query, qkv_N3HF)
             x_ND = block.feed_forward(block.add_attention_residual(x_ND, attended))
         return self.norm(x_ND)
 

@@ -22,8 +22,9 @@ from yamame.envs.config import EnvConfig, GoalEnvConfig
 from yamame.errors import UserError
 from yamame.nets.heads.actor import MANY_CHOICES, ActorConfig
 from yamame.nets.heads.popart import PopArtConfig
+from yamame.nets.positions import PositionKind
 from yamame.nets.sequence.base import model_config
-from yamame.nets.sequence.transformer import PositionKind, TransformerConfig
+from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.image import ImageEncoderConfig
 from yamame.nets.timestep.instruction import InstructionEncoderConfig

@@ -127,8 +127,11 @@ class TDLoss:
         acting_q_NK = predictions.q_scale_G[-1] * acting_q_NK + predictions.q_shift_G[-1]
         error_NK = acting_q_NK - predictions.td_target_NG[:, -1:]
         metrics = {
-            "critic/td_error_abs": masked_mean(error_NK.abs().mean(1), batch.loss_mask),
-            "critic/q_normalized": masked_mean(acting_q_NK.mean(1), batch.loss_mask),
-            "critic/q_ensemble_std": masked_mean(acting_q_NK.std(1, correction=0), batch.loss_mask),
+            "critic/td_error_abs": error_NK.abs().mean(1),
+            "critic/q_normalized": acting_q_NK.mean(1),
+            "critic/q_ensemble_std": acting_q_NK.std(1, correction=0),
         }
-        return LossOutput(per_token=predictions.td_loss_NKG.mean(dim=(1, 2)), metrics=metrics)
+        means = masked_mean(torch.stack(list(metrics.values()), dim=1), batch.loss_mask).unbind()
+        return LossOutput(
+            per_token=predictions.td_loss_NKG.mean(dim=(1, 2)), metrics=dict(zip(metrics, means, strict=True))
+        )
