@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from yamame.data.batch import pack
-from yamame.nets.blocks import power_iteration
+from yamame.nets.blocks import power_iteration, sigma_layers
 from yamame.nets.sequence.linear_recurrence import LinearRecurrenceConfig, linear_scan
 
 LENGTHS = [1, 2, 7, 8, 15, 16, 17, 63, 64, 65, 130, 600]
@@ -69,7 +69,7 @@ def test_half_precision_projections_keep_float32_hidden_states() -> None:
             state_ES = encoder.step(x_ND[time : time + 1], np.array([time]), memory)
     assert memory.hidden.dtype == torch.float32
     torch.testing.assert_close(state_ES.float(), states_NS[8:9].float(), rtol=0, atol=0.05)
-    torch.testing.assert_close(states_NS.float(), encoder(x_ND, batch), rtol=0, atol=0.1)
+    torch.testing.assert_close(states_NS.float(), encoder(x_ND, batch), rtol=0, atol=0.2)
 
 
 def test_hidden_units_forget_over_one_timestep_to_the_longest_memory() -> None:
@@ -113,6 +113,6 @@ def test_a_bit_shown_once_is_recalled_100_timesteps_later() -> None:
         optimizer.zero_grad()
         functional.softplus(-guess_B * bit_B).mean().backward()
         optimizer.step()
-        power_iteration(encoder)
+        power_iteration(sigma_layers(encoder))
         correct.append((guess_B * bit_B > 0).float().mean().item())
     assert np.mean(correct[-20:]) > 0.98

@@ -21,7 +21,7 @@ from yamame.algorithms.ppo.agent import PPOAgent
 from yamame.algorithms.ppo.losses import ValueErrorKind, policy_loss, value_loss
 from yamame.data.batch import Batch
 from yamame.errors import UserError, check_range
-from yamame.nets.blocks import power_iteration
+from yamame.nets.blocks import power_iteration, sigma_layers
 from yamame.nets.compute import CPU_FLOAT32, BoundedRunAhead, Compute
 from yamame.nets.ops import load_generator_state, masked_mean
 
@@ -167,7 +167,7 @@ class PPO(Algorithm):
         """Update the statistics of inputs and values by the new trials; return what updates need of each of them."""
         agent, config = self.agent, self.config
         parts = self.trials.minibatches(0)
-        power_iteration(agent.trajectory_encoder)
+        power_iteration(sigma_layers(agent.trajectory_encoder))
         for batch in replay.sampler.iter_windows(parts, {}):
             on_device = batch.to(self.compute.device)
             agent.timestep_encoder.update_normalizers(

@@ -19,7 +19,7 @@ from yamame.data.batch import Batch
 from yamame.data.spaces import Leaf, flatten_space
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
-from yamame.nets.blocks import at_least_float32, concat_one_hot, power_iteration
+from yamame.nets.blocks import at_least_float32, concat_one_hot, power_iteration, sigma_layers
 from yamame.nets.heads.actor import Actor, ActorConfig, PolicyDistribution
 from yamame.nets.heads.critic import CriticConfig, DiscreteCritic
 from yamame.nets.heads.distributions import CategoricalPolicy
@@ -194,7 +194,7 @@ class RecurrentAgent(ActingModel):
         first = self.encoders.timestep_encoder
         first.update_normalizers(features_NF, batch.observation, batch.token_mask, distributed)
         for encoders in self._all_encoders():
-            power_iteration(encoders.trajectory_encoder)
+            power_iteration(sigma_layers(encoders.trajectory_encoder))
             if encoders is not self.encoders:
                 torch._foreach_copy_(list(encoders.timestep_encoder.buffers()), list(first.buffers()))
 
