@@ -123,9 +123,6 @@ METRICS: tuple[Metric, ...] = (
            "standard deviations of the advantage"),
     Metric("loss/value", "Value loss", "error of the values of PPO, mean over the iteration",
            "squared standard deviations of the target", "lower"),
-    Metric("critic/explained_variance", "Explained variance",
-           "1 minus the variance of PPO's advantages over that of its value targets, before the updates of the "
-           "iteration; 0: the values are no better than a constant", "fraction", "higher"),
     Metric("loss/critic", "Critic loss",
            "squared TD error of the critics of recurrent SAC, mean over critics, tokens and updates of the iteration",
            "squared reward", "lower"),
@@ -133,6 +130,9 @@ METRICS: tuple[Metric, ...] = (
            "negative value of the actor's actions and of their entropy, mean over the iteration", "reward"),
     Metric("loss/temperature", "Temperature loss",
            "log temperature by how far the entropy is above its target, mean over the iteration", "nats"),
+    Metric("critic/explained_variance", "Explained variance",
+           "1 minus the variance of PPO's advantages over that of its value targets, before the updates of the "
+           "iteration; 0: the values are no better than a constant", "fraction", "higher"),
     Metric("critic/td_error_abs", "TD error", "mean absolute TD error at the acting gamma over the iteration",
            "standard deviations of the target", "lower"),
     Metric("critic/q_normalized", "Q, normalized",

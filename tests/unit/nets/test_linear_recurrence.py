@@ -57,6 +57,7 @@ def test_the_arguments_stay_as_they_were() -> None:
 
 @torch.no_grad()
 def test_half_precision_projections_keep_float32_hidden_states() -> None:
+    torch.manual_seed(0)
     encoder = LinearRecurrenceConfig(d_model=8, d_ff=8, num_layers=2).build(
         input_size=4, attention_window=9, max_timestep=8
     )
