@@ -211,6 +211,7 @@ def test_target_entropies() -> None:
     assert set(continuous.tolist()) == {-2.0}
 
 
+@pytest.mark.slow
 def test_the_temperature_moves_the_entropy_to_its_target() -> None:
     config = replace(SAC, learning_rate=0.02, tau=0.1, target_entropy_fraction=0.5)
     agent, batch = replace(TINY_RECURRENT, acting_gamma=0.5), batch_of()
@@ -304,6 +305,7 @@ def two_step_batch(repeat: int) -> Batch:
     return pack(windows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY_RECURRENT, SHARED], ids=["separate", "shared"])
 def test_values_and_policy_of_a_two_step_task_of_memory(config: Any) -> None:
     """The second action must repeat the first, which the observation does not show. True soft values are known."""

@@ -46,7 +46,9 @@ def test_every_study_has_a_list(name: str) -> None:
     assert all(row["learning_shows_at_budget"] for row in rows)
 
 
-@pytest.mark.parametrize(("name", "options"), [("fig7", {}), ("fig3", {"panels": "AutoencodeEasy"})])
+@pytest.mark.parametrize(
+    ("name", "options"), [pytest.param("fig7", {}, marks=pytest.mark.slow), ("fig3", {"panels": "AutoencodeEasy"})]
+)
 def test_a_short_budget_and_random_actions_are_in_plot_and_table(
     name: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
