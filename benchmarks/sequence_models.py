@@ -1,8 +1,8 @@
 """Speed and memory of all sequence models: `OMP_NUM_THREADS=1 python benchmarks/sequence_models.py`.
 
 Training: milliseconds of a forward and a backward pass, for windows that fill every row, and in turn in one process.
-Acting: milliseconds of `AMAGOPolicy.act` in `--num-envs` environments at an early and at a late timestep, and bytes of
-memory for each environment. Networks are those of `--size small`, at the widths given. Medians.
+Acting: milliseconds of `NetworkPolicy.act` in `--num-envs` environments at an early and at a late timestep, and bytes
+of memory for each environment. Networks are those of `--size small`, at the widths given. Medians.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from yamame.algorithms.amago.agent import Agent
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
@@ -90,7 +90,7 @@ def acting(model: str, width: int, context_length: int, num_envs: int) -> tuple[
         context_length=context_length,
         horizon=LATE,
     )
-    policy = AMAGOPolicy(agent, num_envs=num_envs, generator=torch.Generator())
+    policy = NetworkPolicy(agent, num_envs=num_envs, generator=torch.Generator())
 
     def act(timestep: int) -> None:
         policy.act(

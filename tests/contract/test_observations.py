@@ -16,7 +16,7 @@ from tiny_agents import in_double
 
 import yamame
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.batch import Window, pack
 from yamame.data.observations import flatten_observation
 from yamame.data.spaces import (
@@ -73,7 +73,7 @@ def check_the_whole_way(space: spaces.Space[Any], directory: Path) -> None:
     double = agent.double()
     with torch.no_grad():
         expected_ND = double.encode(double.features(in_double(batch)), in_double(batch))
-    policy = AMAGOPolicy(double, num_envs=1, generator=torch.Generator())
+    policy = NetworkPolicy(double, num_envs=1, generator=torch.Generator())
     for index, trajectory in enumerate(trajectories):
         for time in range(LENGTH + 1):
             token = int(batch.cu_seqlens[index]) + time

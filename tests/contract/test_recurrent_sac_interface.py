@@ -20,8 +20,8 @@ from tiny_agents import (
     shake,
 )
 
-from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.functional_network_policy import FunctionalNetworkPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.recurrent_sac.config import RecurrentSACConfig
 from yamame.algorithms.recurrent_sac.learner import RecurrentSACLearnerConfig
 from yamame.collect.exploration import NoExploration
@@ -61,7 +61,7 @@ def test_acting_step_by_step_is_the_forward_of_training(action_space: ActionSpac
     expected_ND = agent.encoders(agent.features(batch), batch)
     schedule = [[(trial, time) for trial in of_row for time in range(len(trial))] for of_row in trials]
     first = {id(trial): int(batch.cu_seqlens[index]) for index, (_, trial) in enumerate(flat)}
-    policy = AMAGOPolicy(agent, num_envs=len(trials), generator=torch.Generator())
+    policy = NetworkPolicy(agent, num_envs=len(trials), generator=torch.Generator())
     for now in zip(*schedule, strict=True):
         step = PolicyInput(
             time=np.array([time for _, time in now]),
@@ -146,7 +146,7 @@ def test_an_exported_step_acts_with_the_mode(action_space: ActionSpace) -> None:
     agent, step = recurrent_agent(action_space=action_space), _step(np.random.default_rng(0), action_space)
     config = RecurrentSACConfig(agent=TINY_RECURRENT)
     functional = config.functional_policy(agent)
-    assert isinstance(functional, FunctionalAMAGOPolicy)
+    assert isinstance(functional, FunctionalNetworkPolicy)
     names = ("time", "previous_action", "previous_reward", "episode_start")
     results = functional(
         {

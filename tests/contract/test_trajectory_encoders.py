@@ -24,7 +24,7 @@ from tiny_agents import (
 )
 from torch import Tensor, nn
 
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.batch import Batch, Window
 from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
@@ -143,7 +143,7 @@ def test_acting_step_by_step_is_the_whole_forward(config: TrajectoryEncoderConfi
 
 @every_encoder
 def test_the_policy_acts_on_the_states_that_training_sees(config: TrajectoryEncoderConfig) -> None:
-    """The same through `AMAGOPolicy.state`: features, folded weights and memory together."""
+    """The same through `NetworkPolicy.state`: features, folded weights and memory together."""
     agent = tiny_agent(replace(TINY_AGENT, trajectory_encoder=config), context_length=MEMORY - 1).eval()
     shake(agent)
     agent.timestep_encoder.normalizer.mean.uniform_(-1.0, 1.0)
@@ -151,7 +151,7 @@ def test_the_policy_acts_on_the_states_that_training_sees(config: TrajectoryEnco
     batch = whole(trials)
     with torch.no_grad():
         expected_ND = agent.encode(agent.features(batch), batch)
-    policy = AMAGOPolicy(agent, num_envs=len(schedule), generator=torch.Generator())
+    policy = NetworkPolicy(agent, num_envs=len(schedule), generator=torch.Generator())
     rng = np.random.default_rng(0)
     for now in zip(*schedule, strict=True):
         state_ED = policy.state(policy_input(trials, list(now), rng))
@@ -323,7 +323,7 @@ def test_only_a_policy_that_samples_depends_on_its_generator(config: TrajectoryE
     trials, schedule = trials_of(2)
 
     def actions(seed: int, deterministic: bool) -> np.ndarray:
-        policy = AMAGOPolicy(agent, num_envs=len(schedule), generator=torch.Generator().manual_seed(seed))
+        policy = NetworkPolicy(agent, num_envs=len(schedule), generator=torch.Generator().manual_seed(seed))
         rng = np.random.default_rng(0)
         steps = [policy_input(trials, list(now), rng) for now in zip(*schedule, strict=True)]
         return np.stack([policy.act(step, deterministic=deterministic) for step in steps])

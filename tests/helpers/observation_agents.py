@@ -12,7 +12,7 @@ from sampled_observations import LENGTH, SampledObservations
 from tiny_agents import TINY_AGENT, shake
 
 from yamame.algorithms.amago.agent import Agent
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.data.trajectory import Trajectory
@@ -50,6 +50,6 @@ def collected(agent: Agent, space: spaces.Space[Any], trials: int, *, workers: i
     task = EnvFnConfig(env_fn=partial(SampledObservations, space), horizon=LENGTH, num_workers=workers)
     with closing(task.build(2, seed=0)) as environments:
         explorer = Explorer(NoExploration(), environments.action_space, 2, np.random.default_rng(0))
-        policy = AMAGOPolicy(agent, num_envs=2, generator=torch.Generator().manual_seed(0))
+        policy = NetworkPolicy(agent, num_envs=2, generator=torch.Generator().manual_seed(0))
         collector = Collector(environments, "sampled", explorer)
         return list(collector.collect(policy, trials * LENGTH, False))

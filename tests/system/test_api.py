@@ -17,7 +17,7 @@ from gymnasium import spaces
 from tiny import TINY_RUN
 
 import yamame
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.cli import main
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
@@ -545,7 +545,7 @@ def test_a_loaded_policy_acts_as_it_did_in_training(
     assert run.config is not None
     agent = load_trained_run(run.directory).model
     trials = run.config.env.build(1, 11)
-    policy = AMAGOPolicy(agent, num_envs=1, generator=torch.Generator().manual_seed(0))
+    policy = NetworkPolicy(agent, num_envs=1, generator=torch.Generator().manual_seed(0))
     explorer = Explorer(NoExploration(), trials.action_space, 1, np.random.default_rng(0))
     loaded = run.load()
     for trial in Collector(trials, "", explorer).collect(policy, 3 * trials.horizon, deterministic):

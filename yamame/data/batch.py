@@ -22,6 +22,9 @@ from torch import Tensor
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.trajectory import Trajectory
 
+ACTING_LOG_PROB = "acting_log_prob"
+"""Key of `Batch.extras`: log-probability with which an action was executed, exploration noise included."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:

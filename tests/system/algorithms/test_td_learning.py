@@ -17,8 +17,8 @@ from yamame.algorithms.amago.agent import Agent, AgentConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
-from yamame.algorithms.amago.losses.td import ACTING_LOG_PROB, TargetValues, TDLoss
-from yamame.data.batch import Batch, Window, pack
+from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
+from yamame.data.batch import ACTING_LOG_PROB, Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import ActorConfig
 from yamame.nets.heads.critic import CriticConfig

@@ -7,7 +7,7 @@ from action_environments import SPACES, forbidding
 from tiny_agents import TINY_AGENT
 
 from yamame.algorithms.amago.agent import Agent
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import EpsilonGreedy, ExplorationConfig, Explorer, NoExploration
 from yamame.data.actions import ACTION_MASK_KEY, num_choices, sample_uniform_actions, split_mask, strip_action_mask
@@ -52,7 +52,7 @@ def collected(
     kind: str, exploration: ExplorationConfig, steps: int, *, deterministic: bool = False
 ) -> list[Trajectory]:
     trials = trials_of(kind)
-    policy = AMAGOPolicy(agent_of(trials), num_envs=ROWS, generator=torch.Generator().manual_seed(1))
+    policy = NetworkPolicy(agent_of(trials), num_envs=ROWS, generator=torch.Generator().manual_seed(1))
     explorer = Explorer(exploration, trials.action_space, ROWS, np.random.default_rng(3))
     return list(Collector(trials, "masked", explorer).collect(policy, steps, deterministic))
 
@@ -138,7 +138,7 @@ def test_the_policy_that_acts_is_the_one_that_is_trained(kind: str) -> None:
     whole = whole.apply(lambda value: value.double() if value.is_floating_point() else value)
     with torch.no_grad():
         trained = agent.actor(agent.encode(agent.features(whole), whole), whole.action_mask)
-    policy = AMAGOPolicy(agent, num_envs=len(finished), generator=torch.Generator())
+    policy = NetworkPolicy(agent, num_envs=len(finished), generator=torch.Generator())
     for time in range(HORIZON):
         acting = policy.distribution(timestep(finished, time))
         for name in ("probability_NGA", "log_softmax_NGA"):

@@ -10,12 +10,13 @@ from tiny_agents import TINY_AGENT, ActionSpace, every_action_space, random_traj
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.analysis import analyze_trajectory
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.actions import num_choices, zero_action
 from yamame.data.batch import Window, pack
 from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
-from yamame.nets.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
+from yamame.nets.heads.distributions import CategoricalPolicy
+from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 from yamame.nets.sequence.gru import GRUConfig
 
 pytestmark = pytest.mark.slow
@@ -52,7 +53,7 @@ def test_probabilities_are_those_that_the_policy_acts_by(action_space: ActionSpa
     """Over a trial longer than the context, where the attention window matters."""
     agent = shaken(action_space)
     trajectory = random_trajectory(np.random.default_rng(0), LENGTH, action_space)
-    policy = AMAGOPolicy(agent, num_envs=1, generator=torch.Generator(), gamma_index=gamma_index)
+    policy = NetworkPolicy(agent, num_envs=1, generator=torch.Generator(), gamma_index=gamma_index)
     found = analyze_trajectory(agent, trajectory, reward_scale=1.0, gamma_index=gamma_index).action_distributions
     assert found.num_choices == num_choices(action_space)
     for time, now in enumerate(moments(trajectory, action_space)):

@@ -18,7 +18,7 @@ from torch import nn
 
 import yamame
 from yamame.algorithms.amago.agent import Agent
-from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
+from yamame.algorithms.functional_network_policy import FunctionalNetworkPolicy
 from yamame.data.step import PolicyInput
 from yamame.nets.sequence.feedforward import FeedForward
 from yamame.policy.manifest import PolicyManifest, manifest_path
@@ -154,13 +154,13 @@ def test_the_export_acts_as_the_run_has_chosen(tmp_path: Path, monkeypatch: pyte
     run.export(tmp_path / "policy.onnx")
     assert json.loads(manifest_path(tmp_path / "policy.onnx").read_text())["deterministic"]
     assert run.result["policy_index"] == 0
-    functional = FunctionalAMAGOPolicy.__init__
+    functional = FunctionalNetworkPolicy.__init__
 
-    def of_gamma(self: FunctionalAMAGOPolicy, agent: Agent, *, clips: bool, gamma_index: int) -> None:
+    def of_gamma(self: FunctionalNetworkPolicy, agent: Agent, *, clips: bool, gamma_index: int) -> None:
         assert gamma_index == 0
         functional(self, agent, clips=clips, gamma_index=gamma_index)
 
-    monkeypatch.setattr(FunctionalAMAGOPolicy, "__init__", of_gamma)
+    monkeypatch.setattr(FunctionalNetworkPolicy, "__init__", of_gamma)
     run.export(tmp_path / "again.onnx")
 
 

@@ -14,7 +14,7 @@ from tiny import tiny_config
 from torch import nn
 
 from yamame.algorithms.amago.agent import Agent
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.step import PolicyInput
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.tmaze import PassiveTMazeConfig, TMazeVectorEnv
@@ -144,20 +144,20 @@ def test_training_tasks_choose_how_the_trained_policy_acts(
     assert final == (EVALUATION_SEED, policy_index, mode_is_better)
     assert (result["policy_index"], result["deterministic_actions"]) == (policy_index, mode_is_better)
     acted: list[tuple[int, bool]] = []
-    act, build = AMAGOPolicy.act, AMAGOPolicy.__init__
+    act, build = NetworkPolicy.act, NetworkPolicy.__init__
     index_of: dict[int, int] = {}
 
-    def record_index(self: AMAGOPolicy, agent: Agent, *, gamma_index: int = -1, **options: Any) -> None:
+    def record_index(self: NetworkPolicy, agent: Agent, *, gamma_index: int = -1, **options: Any) -> None:
         index_of[id(self)] = gamma_index
         build(self, agent, gamma_index=gamma_index, **options)
 
-    def record_act(self: AMAGOPolicy, step: PolicyInput, *, deterministic: bool = False) -> np.ndarray:
+    def record_act(self: NetworkPolicy, step: PolicyInput, *, deterministic: bool = False) -> np.ndarray:
         acted.append((index_of[id(self)], deterministic))
         return act(self, step, deterministic=deterministic)
 
     with monkeypatch.context() as patched:
-        patched.setattr(AMAGOPolicy, "__init__", record_index)
-        patched.setattr(AMAGOPolicy, "act", record_act)
+        patched.setattr(NetworkPolicy, "__init__", record_index)
+        patched.setattr(NetworkPolicy, "act", record_act)
         trained = load_trained_run(run, config=config)
         LoadedPolicy.from_run(trained, num_envs=None).act(trained.task.observation_space.sample())
         trained.evaluate(trials=1, seed=None)
@@ -166,8 +166,8 @@ def test_training_tasks_choose_how_the_trained_policy_acts(
 
     acted.clear()
     with monkeypatch.context() as patched:
-        patched.setattr(AMAGOPolicy, "__init__", record_index)
-        patched.setattr(AMAGOPolicy, "act", record_act)
+        patched.setattr(NetworkPolicy, "__init__", record_index)
+        patched.setattr(NetworkPolicy, "act", record_act)
         record_video(trained, tmp_path / "trial.gif")
     assert acted and set(acted) == {(policy_index, True)}, "videos show the mode"
 

@@ -24,7 +24,7 @@ from tiny_agents import (
 )
 
 from yamame import cli
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.step import PolicyInput
 from yamame.nets.compute import WARMUP_CALLS
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
@@ -52,7 +52,7 @@ def test_acting_is_that_of_a_cpu() -> None:
     agent = tiny_agent(TINY_AGENT, DISCRETE, dtype=torch.float32)
     shake(agent)
     policies = [
-        AMAGOPolicy(agent.to(device), num_envs=3, generator=torch.Generator(device).manual_seed(0))
+        NetworkPolicy(agent.to(device), num_envs=3, generator=torch.Generator(device).manual_seed(0))
         for device in ("cpu", DEVICE)
     ]
     for given in timesteps(30):
@@ -85,7 +85,7 @@ def test_replays_act_as_eager_steps_do(
     background. A replayed step waits for the device once."""
     agent = tiny_agent(replace(TINY_AGENT, trajectory_encoder=encoder), action_space, dtype=torch.float32).to(DEVICE)
     captured, eager = (
-        AMAGOPolicy(
+        NetworkPolicy(
             agent,
             num_envs=3,
             generator=torch.Generator(DEVICE).manual_seed(0),

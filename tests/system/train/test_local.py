@@ -13,7 +13,7 @@ import pytest
 import torch
 from tiny import TINY, tiny_config
 
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.collect.collector import Collector
 from yamame.data.batch import Batch
 from yamame.data.trajectory import Trajectory
@@ -137,7 +137,7 @@ def at_collecting_step(number: int, action: Callable[[], None], monkeypatch: pyt
     steps = itertools.count(1)
     original = Collector.step
 
-    def step(self: Collector, policy: AMAGOPolicy, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
+    def step(self: Collector, policy: NetworkPolicy, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
         if self.task and next(steps) == number:
             action()
         return original(self, policy, deterministic=deterministic)

@@ -8,11 +8,11 @@ import torch
 from tiny_agents import TINY_AGENT, ActionSpace, every_action_space, random_actions, shake, tiny_agent
 from torch import nn
 
-from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.functional_network_policy import FunctionalNetworkPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.step import PolicyInput
 from yamame.errors import UserError
-from yamame.nets.heads.distributions import TanhGaussianPolicy
+from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 from yamame.nets.sequence.base import RecurrentEncoder
 
 ENVS, STEPS = 3, 12
@@ -28,8 +28,8 @@ def test_it_is_the_step_of_the_policy(action_space: ActionSpace, recurrent: bool
     if recurrent:
         agent.trajectory_encoder = RecurrentEncoder(nn.LSTM(16, 16, batch_first=True).double())
     shake(agent)
-    policy = AMAGOPolicy(agent, num_envs=ENVS, generator=torch.Generator(), clips=False)
-    functional, rng = FunctionalAMAGOPolicy(agent, clips=False), np.random.default_rng(0)
+    policy = NetworkPolicy(agent, num_envs=ENVS, generator=torch.Generator(), clips=False)
+    functional, rng = FunctionalNetworkPolicy(agent, clips=False), np.random.default_rng(0)
     memory = {f"memory/{name}": tensor for name, tensor in functional.empty_memory(ENVS).items()}
     for number in range(STEPS):
         step = PolicyInput(
@@ -65,5 +65,5 @@ def test_a_trajectory_encoder_without_a_functional_step_is_refused() -> None:
     agent = tiny_agent()
     agent.trajectory_encoder = nn.Identity()
     with pytest.raises(UserError, match="the trajectory encoder Identity cannot be exported: it lacks") as caught:
-        FunctionalAMAGOPolicy(agent, clips=True)
+        FunctionalNetworkPolicy(agent, clips=True)
     assert "\n" not in str(caught.value)

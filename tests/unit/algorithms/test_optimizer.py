@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from yamame.algorithms.amago.optimizer import ClippedAdamW
+from yamame.algorithms.optimizer import ClippedAdamW
 
 DECAY, MAX_NORM = 0.1, 1.0
 

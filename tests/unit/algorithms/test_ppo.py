@@ -14,12 +14,12 @@ import torch
 from action_environments import LegalMoves, ReachPoint, RepeatPair, RepeatParts
 from tiny import TINY_NETWORK
 
-from yamame.algorithms.amago.losses.td import ACTING_LOG_PROB
 from yamame.algorithms.on_policy import NewTrials, PassesConfig
 from yamame.algorithms.ppo.advantages import RunningDeviation, generalized_advantages
 from yamame.algorithms.ppo.config import PPOConfig
 from yamame.algorithms.ppo.learner import ADVANTAGE, LOG_PROB, PPO, VALUE, VALUE_TARGET
 from yamame.algorithms.ppo.losses import policy_loss, value_loss
+from yamame.data.batch import ACTING_LOG_PROB
 from yamame.envs.env_fn import env_config
 from yamame.errors import UserError
 from yamame.recipes import config_from_overrides, load_recipe, own_recipe, with_algorithm
@@ -141,9 +141,18 @@ def test_value_loss_squared_huber_and_clipped() -> None:
     assert float(moved.grad) == 0.0
 
 
-@pytest.mark.parametrize("env", [RepeatPair, RepeatParts, ReachPoint, LegalMoves])
-def test_log_probabilities_of_learning_are_those_of_acting(env: Any, built: Any) -> None:
-    components = built(own_ppo(env))
+@pytest.mark.parametrize(
+    ("env", "changes"),
+    [
+        (RepeatPair, {}),
+        (RepeatParts, {}),
+        (ReachPoint, {}),
+        (ReachPoint, {"agent.initial_std": 3.0}),  # a third of the actions is at the bounds
+        (LegalMoves, {}),
+    ],
+)
+def test_log_probabilities_of_learning_are_those_of_acting(env: Any, changes: dict[str, Any], built: Any) -> None:
+    components = built(own_ppo(env, **changes))
     algorithm = components.algorithm
     assert isinstance(algorithm, PPO)
     algorithm.trials.open(components.replay.store)

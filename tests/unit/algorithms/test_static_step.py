@@ -17,12 +17,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from yamame.algorithms.amago import policy as policy_module
+from yamame.algorithms import network_policy as policy_module
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.step import PolicyInput
 from yamame.nets import static_step
@@ -85,9 +85,9 @@ def agent_with(encoder: TrajectoryEncoderConfig = TRANSFORMER, action_space: Act
     return agent
 
 
-def policy_of(agent: Agent, *, static: bool, cuda_graph: bool = True) -> AMAGOPolicy:
+def policy_of(agent: Agent, *, static: bool, cuda_graph: bool = True) -> NetworkPolicy:
     generator = torch.Generator().manual_seed(0)
-    policy = AMAGOPolicy(
+    policy = NetworkPolicy(
         agent, num_envs=ENVS, generator=generator, records_log_prob=True, cuda_graph=cuda_graph and static
     )
     if not static:
@@ -118,7 +118,7 @@ def timesteps(
         time = np.where(draw < 0.03, 0, np.where(draw < 0.1, time, np.minimum(time + 1, 3 * CONTEXT)))
 
 
-def acted(policy: AMAGOPolicy, step: PolicyInput, *, deterministic: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def acted(policy: NetworkPolicy, step: PolicyInput, *, deterministic: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Return the action and the log-probability of another one."""
     action = policy.act(step, deterministic=deterministic)
     executed = np.roll(action, 1, axis=0)
@@ -200,7 +200,7 @@ def act_without_values(agent: Agent, step: PolicyInput, *, deterministic: bool, 
 
     `factor`: a function of the inputs, by whose result the timesteps are multiplied.
     """
-    policy = AMAGOPolicy(agent, num_envs=ENVS, generator=torch.Generator(), records_log_prob=True)
+    policy = NetworkPolicy(agent, num_envs=ENVS, generator=torch.Generator(), records_log_prob=True)
     for network in (policy.timestep_encoder, policy.trajectory_encoder, policy.actor):
         for part in network.to("meta").modules():  # with what layers keep beside their parameters
             kept = {name: value.to("meta") for name, value in vars(part).items() if isinstance(value, Tensor)}
@@ -323,7 +323,7 @@ def test_an_encoder_without_a_static_step_acts_eagerly(recorder: Recorder) -> No
 
     agent = agent_with()
     agent.trajectory_encoder = OwnEncoder()
-    policy = AMAGOPolicy(agent, num_envs=ENVS, generator=torch.Generator(), cuda_graph=True, records_log_prob=True)
+    policy = NetworkPolicy(agent, num_envs=ENVS, generator=torch.Generator(), cuda_graph=True, records_log_prob=True)
     for step in timesteps(count=6):
         _, log_prob = acted(policy, step)
         assert np.isfinite(log_prob).all()

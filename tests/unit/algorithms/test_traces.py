@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from yamame.algorithms.amago.losses.td import ACTING_LOG_PROB, TargetValues, TDLoss
-from yamame.data.batch import Batch, Window, pack
+from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
+from yamame.data.batch import ACTING_LOG_PROB, Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 
 STEPS, ACTIONS, CRITICS = 50, 4, 4

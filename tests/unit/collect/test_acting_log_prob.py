@@ -7,8 +7,8 @@ from gymnasium import spaces
 from torch import Tensor
 
 from yamame.collect.exploration import EpsilonGreedy, Explorer
-from yamame.nets.heads.distributions import CategoricalPolicy, DiscreteComponents, FactoredPolicy, TanhGaussianPolicy
-from yamame.nets.heads.executed_action import BOUND
+from yamame.nets.heads.distributions import CategoricalPolicy, DiscreteComponents, FactoredPolicy
+from yamame.nets.heads.tanh_gaussian import BOUND, TanhGaussianPolicy
 
 COUNT, EPSILON = 40_000, 0.4
 

@@ -10,8 +10,8 @@ from troubled import Troubled
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.config import AMAGOConfig
-from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.base import build_model
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import EpsilonGreedy, Explorer
 from yamame.data.trajectory import Trajectory
@@ -73,7 +73,7 @@ def test_it_makes_what_a_collector_of_this_process_makes(config: RunConfig) -> N
     acting, exploring, environments = np.random.SeedSequence(config.seed, spawn_key=SEED).spawn(3)
     trials = config.env.build(4, int(environments.generate_state(1)[0]))
     generator = torch.Generator().manual_seed(int(acting.generate_state(1)[0]))
-    policy = AMAGOPolicy(agent, num_envs=4, generator=generator)
+    policy = NetworkPolicy(agent, num_envs=4, generator=generator)
     policy.load_weights(agent, version=5)
     explorer = Explorer(config.exploration, trials.action_space, 4, np.random.default_rng(exploring))
     expected = list(Collector(trials, config.env.task_name, explorer).collect(policy, 4 * 42, False))
@@ -114,7 +114,7 @@ def test_weights_are_taken_over_once(config: RunConfig, monkeypatch: pytest.Monk
     collector = CollectorWorker(config, seed=SEED)
     agent = agent_of(config, seed=3)
     taken: list[int] = []
-    monkeypatch.setattr(AMAGOPolicy, "load_weights", lambda policy, agent, *, version: taken.append(version))
+    monkeypatch.setattr(NetworkPolicy, "load_weights", lambda policy, agent, *, version: taken.append(version))
     for version in (0, 0, 4, 4, 9):
         collector.collect(order(1), weights(agent, version))
     assert taken == [0, 4, 9]

@@ -5,7 +5,8 @@ from torch import Tensor
 
 from yamame.nets.blocks import EnsembleLinear
 from yamame.nets.heads.critic import ActionInputCritic, CriticConfig, DiscreteCritic
-from yamame.nets.heads.distributions import CategoricalPolicy, DiscreteComponents, FactoredPolicy, TanhGaussianPolicy
+from yamame.nets.heads.distributions import CategoricalPolicy, DiscreteComponents, FactoredPolicy
+from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 
 STATE, ACTIONS, MEMBERS = 5, 2, 3
 DISCOUNTS = torch.tensor([0.1, 0.9, 0.99], dtype=torch.float64)

@@ -6,7 +6,8 @@ from torch import Tensor
 from torch.distributions import Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
 
-from yamame.nets.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
+from yamame.nets.heads.distributions import CategoricalPolicy
+from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 
 
 def categorical(*logits: float, clip: tuple[float, float] = (0.001, 0.99)) -> CategoricalPolicy:

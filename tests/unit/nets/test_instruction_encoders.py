@@ -21,7 +21,7 @@ from tiny_agents import gradients, in_double
 from torch import Tensor, nn
 
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.config.serialization import from_json, to_json
 from yamame.data.batch import Window, pack
 from yamame.data.goal_vectors import make_goal_reader
@@ -218,7 +218,7 @@ def test_it_acts_as_it_trains(leaf: spaces.Box) -> None:
     trial = instructed_trial(8, seed=0)
     batch = in_double(pack([Window(trajectory=trial, start=0, length=8)], pad_tokens_to_multiple_of=1))
     expected_ND = agent.encode(agent.features(batch), batch).detach()
-    policy = AMAGOPolicy(agent, num_envs=1, generator=torch.Generator().manual_seed(0))
+    policy = NetworkPolicy(agent, num_envs=1, generator=torch.Generator().manual_seed(0))
     blank = np.zeros(1, np.int64)
     for time in range(9):
         step = PolicyInput(

@@ -17,7 +17,7 @@ from tiny_agents import (
 )
 
 from yamame.algorithms.amago.config import AMAGOConfig
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.step import PolicyInput
 from yamame.errors import UserError
 from yamame.nets.blocks import SigmaLinear
@@ -39,9 +39,9 @@ def step_at(time: int, action_space: ActionSpace = DISCRETE) -> PolicyInput:
     )
 
 
-def policy_of(agent: torch.nn.Module, *, records_log_prob: bool = False) -> AMAGOPolicy:
+def policy_of(agent: torch.nn.Module, *, records_log_prob: bool = False) -> NetworkPolicy:
     generator = torch.Generator().manual_seed(0)
-    return AMAGOPolicy(agent, num_envs=ENVS, generator=generator, records_log_prob=records_log_prob)
+    return NetworkPolicy(agent, num_envs=ENVS, generator=generator, records_log_prob=records_log_prob)
 
 
 @every_action_space

@@ -25,8 +25,6 @@ from yamame.errors import UserError, check_range
 from yamame.nets.blocks import InputNormalizer, at_least_float32
 from yamame.nets.heads.actor import Actor
 from yamame.nets.heads.critic import CriticConfig
-from yamame.nets.heads.distributions import TanhGaussianPolicy
-from yamame.nets.heads.executed_action import executed_log_prob
 
 _MAX_ABS_DELTA = 10.0
 """Clip of normalized observation deltas, so that outliers do not dominate the world-model loss."""
@@ -214,11 +212,7 @@ class Agent(ActingModel):
             return TargetValues(code.denormalize(q_policy), None, None)
         output, q_policy = self.target_critic.q_values(state_ND, action, policy, noise_NGA, code)
         q_data = code.denormalize(code.decode(output))
-        if isinstance(policy, TanhGaussianPolicy):  # what traces divide by the probability of the executed action
-            log_prob = executed_log_prob(policy.mean_NGA, policy.log_std_NGA, action)
-        else:
-            log_prob = policy.log_prob(action)
-        return TargetValues(code.denormalize(q_policy), q_data, log_prob)
+        return TargetValues(code.denormalize(q_policy), q_data, policy.executed_log_prob(action))
 
     def predict(
         self,

@@ -15,8 +15,8 @@ from yamame.nets.heads.distributions import (
     CategoricalPolicy,
     FactoredPolicy,
     SampledCategoricalPolicy,
-    TanhGaussianPolicy,
 )
+from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 from yamame.nets.introspection import SupportsExplain
 
 

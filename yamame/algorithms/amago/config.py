@@ -9,14 +9,14 @@ from typing_extensions import override
 from yamame.algorithms.acting_model import ACTING_MODULES
 from yamame.algorithms.amago.agent import Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
-from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS
-from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.amago.values import AMAGOValues
 from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis, SupportsValues
 from yamame.algorithms.base import AlgorithmConfig
+from yamame.algorithms.functional_network_policy import FunctionalNetworkPolicy
 from yamame.algorithms.functional_policy import SupportsExport
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.actions import num_choices, policy_action_space, strip_action_mask
 from yamame.data.schema import TaskSpec
 from yamame.data.spaces import flatten_space
@@ -87,9 +87,9 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
         generator: torch.Generator,
         collects: bool = False,
         cuda_graph: bool = False,
-    ) -> AMAGOPolicy:
+    ) -> NetworkPolicy:
         assert isinstance(model, Agent)
-        return AMAGOPolicy(
+        return NetworkPolicy(
             model,
             num_envs=num_envs,
             generator=generator,
@@ -136,9 +136,9 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
         return replace(self, agent=replace(self.agent, evaluation_gamma_index=index))
 
     @override
-    def functional_policy(self, model: nn.Module) -> FunctionalAMAGOPolicy:
+    def functional_policy(self, model: nn.Module) -> FunctionalNetworkPolicy:
         assert isinstance(model, Agent)
-        return FunctionalAMAGOPolicy(
+        return FunctionalNetworkPolicy(
             model, clips=self.agent.actor.clip_evaluation, gamma_index=self.agent.evaluation_gamma_index
         )
 

@@ -12,16 +12,16 @@ from typing_extensions import override
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.chunks import part, split_tokens
-from yamame.algorithms.amago.divergence import describe_large_input
 from yamame.algorithms.amago.gradient_norms import gradient_norms
 from yamame.algorithms.amago.losses.base import Loss
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
-from yamame.algorithms.amago.optimizer import ClippedAdamW
-from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.base import Algorithm, Metrics
+from yamame.algorithms.divergence import describe_large_input
+from yamame.algorithms.network_policy import NetworkPolicy
+from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
@@ -152,9 +152,9 @@ class Learner(Algorithm):
         return int(self._consecutive_nonfinite)
 
     @override
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> AMAGOPolicy:
+    def policy(self, *, num_envs: int, generator: torch.Generator) -> NetworkPolicy:
         """Return a policy with the present weights, or their moving averages."""
-        return AMAGOPolicy(
+        return NetworkPolicy(
             self.agent,
             num_envs=num_envs,
             generator=generator,

@@ -7,8 +7,8 @@ from typing_extensions import override
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.analysis import policy_values
-from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.analysis import ValueFunction
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.step import PolicyInput
 
@@ -26,7 +26,7 @@ class AMAGOValues(ValueFunction):
         self.gammas = agent.gammas
         self._agent, self._reward_scale = agent.eval(), reward_scale
         generator = torch.Generator(agent.gammas_G.device)
-        self._encoders = AMAGOPolicy(agent, num_envs=num_envs, generator=generator, averaged=False)
+        self._encoders = NetworkPolicy(agent, num_envs=num_envs, generator=generator, averaged=False)
 
     @torch.inference_mode()
     @override

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.acting_model import ACTING_MODULES
-from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
-from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.analysis import SupportsValues
 from yamame.algorithms.base import AlgorithmConfig
+from yamame.algorithms.functional_network_policy import FunctionalNetworkPolicy
 from yamame.algorithms.functional_policy import SupportsExport
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.networks import NetworksConfig
 from yamame.algorithms.ppo.agent import PPOAgent, PPOAgentConfig
 from yamame.algorithms.ppo.learner import PPO, PPOLearnerConfig
@@ -115,9 +115,9 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
         generator: torch.Generator,
         collects: bool = False,
         cuda_graph: bool = False,
-    ) -> AMAGOPolicy:
+    ) -> NetworkPolicy:
         assert isinstance(model, PPOAgent)
-        return AMAGOPolicy(
+        return NetworkPolicy(
             model,
             num_envs=num_envs,
             generator=generator,
@@ -146,9 +146,9 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
         return PPOValues(model, num_envs=num_envs)
 
     @override
-    def functional_policy(self, model: nn.Module) -> FunctionalAMAGOPolicy:
+    def functional_policy(self, model: nn.Module) -> FunctionalNetworkPolicy:
         assert isinstance(model, PPOAgent)
-        return FunctionalAMAGOPolicy(model, clips=False)
+        return FunctionalNetworkPolicy(model, clips=False)
 
     @override
     def acting_state(self, model: nn.Module) -> dict[str, Tensor]:

@@ -10,16 +10,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import override
 
-from yamame.algorithms.amago.divergence import describe_large_input
-from yamame.algorithms.amago.losses.td import ACTING_LOG_PROB
-from yamame.algorithms.amago.optimizer import ClippedAdamW
-from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.base import Algorithm, Metrics, Replay
+from yamame.algorithms.divergence import describe_large_input
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.on_policy import Annotations, NewTrials, PassesConfig
+from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.algorithms.ppo.advantages import RunningDeviation, generalized_advantages
 from yamame.algorithms.ppo.agent import PPOAgent
 from yamame.algorithms.ppo.losses import ValueErrorKind, policy_loss, value_loss
-from yamame.data.batch import Batch
+from yamame.data.batch import ACTING_LOG_PROB, Batch
 from yamame.errors import UserError, check_range
 from yamame.nets.blocks import power_iteration, sigma_layers
 from yamame.nets.compute import CPU_FLOAT32, BoundedRunAhead, Compute
@@ -140,8 +139,8 @@ class PPO(Algorithm):
         self._run_ahead = BoundedRunAhead(compute.device)
 
     @override
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> AMAGOPolicy:
-        return AMAGOPolicy(
+    def policy(self, *, num_envs: int, generator: torch.Generator) -> NetworkPolicy:
+        return NetworkPolicy(
             self.agent,
             num_envs=num_envs,
             generator=generator,
@@ -219,7 +218,7 @@ class PPO(Algorithm):
             on_device = batch.to(self.compute.device)
             with self.compute.autocast():
                 policy, normalized_N = self.agent.predict(self.agent.encode(on_device), on_device)
-            log_prob_N = policy.log_prob(on_device.action)[:, 0].float().cpu().numpy()
+            log_prob_N = policy.executed_log_prob(on_device.action)[:, 0].float().cpu().numpy()
             value_N = self.agent.value_of(normalized_N).float().cpu().numpy()
             for window, start in zip(windows, batch.cu_seqlens.tolist(), strict=False):
                 end = start + window.length
@@ -251,7 +250,7 @@ class PPO(Algorithm):
             policy: Any
             policy, value_N = agent.predict(state_ND, batch)
         before_N = batch.extras[LOG_PROB]
-        log_ratio_N = torch.where(mask_N, policy.log_prob(batch.action)[:, 0] - before_N, 0.0)
+        log_ratio_N = torch.where(mask_N, policy.executed_log_prob(batch.action)[:, 0] - before_N, 0.0)
         staleness_N = torch.where(mask_N, before_N - batch.extras.get(ACTING_LOG_PROB, before_N), 0.0)
         weight_N = staleness_N.exp().clamp(max=config.max_staleness_weight)
         entropy_N = policy.entropy(agent.actor.sample_noise(state_ND.detach(), self.generator))[:, 0]

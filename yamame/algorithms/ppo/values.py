@@ -5,8 +5,8 @@ import torch
 from jaxtyping import Float32
 from typing_extensions import override
 
-from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.analysis import ValueFunction
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.ppo.agent import PPOAgent
 from yamame.data.step import PolicyInput
 
@@ -23,7 +23,7 @@ class PPOValues(ValueFunction):
         self.gammas = (agent.gamma,)
         self._agent = agent.eval()
         generator = torch.Generator(next(agent.parameters()).device)
-        self._encoders = AMAGOPolicy(agent, num_envs=num_envs, generator=generator, clips=False)
+        self._encoders = NetworkPolicy(agent, num_envs=num_envs, generator=generator, clips=False)
 
     @torch.inference_mode()
     @override

@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from yamame.algorithms.acting_model import ActingModel
 from yamame.algorithms.amago.analysis import action_distributions
-from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.analysis import AgentAnalysis, ValueFunction
 from yamame.algorithms.base import model_device
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.recurrent_sac.agent import RecurrentAgent
 from yamame.data.batch import Window, pack
 from yamame.data.step import PolicyInput
@@ -64,8 +64,8 @@ class RecurrentSACValues(ValueFunction):
         self.gammas = (agent.config.acting_gamma,)
         self._agent = agent.eval()
         generator = torch.Generator(model_device(agent))
-        self._actor = AMAGOPolicy(agent, num_envs=num_envs, generator=generator)
-        self._critics = AMAGOPolicy(_CriticMemory(agent), num_envs=num_envs, generator=generator)
+        self._actor = NetworkPolicy(agent, num_envs=num_envs, generator=generator)
+        self._critics = NetworkPolicy(_CriticMemory(agent), num_envs=num_envs, generator=generator)
 
     @torch.inference_mode()
     @override

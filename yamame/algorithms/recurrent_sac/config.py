@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
-from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis, SupportsValues
 from yamame.algorithms.base import AlgorithmConfig
+from yamame.algorithms.functional_network_policy import FunctionalNetworkPolicy
 from yamame.algorithms.functional_policy import SupportsExport
+from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.networks import NetworksConfig
 from yamame.algorithms.recurrent_sac.agent import RecurrentAgent, RecurrentAgentConfig
 from yamame.algorithms.recurrent_sac.analysis import RecurrentSACValues, analyze_recurrent_agent
@@ -99,10 +99,10 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
         generator: torch.Generator,
         collects: bool = False,
         cuda_graph: bool = False,
-    ) -> AMAGOPolicy:
+    ) -> NetworkPolicy:
         assert isinstance(model, RecurrentAgent)
         noise = self.learner.exploration_noise if self.learner.method == "td3" else 0.0
-        return AMAGOPolicy(
+        return NetworkPolicy(
             model,
             num_envs=num_envs,
             generator=generator,
@@ -136,9 +136,9 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
         return RecurrentSACValues(model, num_envs=num_envs)
 
     @override
-    def functional_policy(self, model: nn.Module) -> FunctionalAMAGOPolicy:
+    def functional_policy(self, model: nn.Module) -> FunctionalNetworkPolicy:
         assert isinstance(model, RecurrentAgent)
-        return FunctionalAMAGOPolicy(model, clips=True, mode_only=self.mode_in_evaluations)
+        return FunctionalNetworkPolicy(model, clips=True, mode_only=self.mode_in_evaluations)
 
     @override
     def acting_state(self, model: nn.Module) -> dict[str, Tensor]:

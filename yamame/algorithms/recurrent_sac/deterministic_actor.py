@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from yamame.data.actions import action_size
 from yamame.nets.blocks import MLP, at_least_float32
 from yamame.nets.heads.actor import ActorConfig
-from yamame.nets.heads.distributions import TanhGaussianPolicy
+from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 
 
 class DeterministicActor(nn.Module):

@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import override
 
-from yamame.algorithms.amago.divergence import describe_large_input
-from yamame.algorithms.amago.optimizer import ClippedAdamW
-from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.base import Algorithm, Metrics
+from yamame.algorithms.divergence import describe_large_input
+from yamame.algorithms.network_policy import NetworkPolicy
+from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.algorithms.recurrent_sac.agent import Encoders, RecurrentAgent
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
@@ -141,9 +141,9 @@ class RecurrentSAC(Algorithm):
         return int(self._consecutive_nonfinite)
 
     @override
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> AMAGOPolicy:
+    def policy(self, *, num_envs: int, generator: torch.Generator) -> NetworkPolicy:
         """Return a policy with the present weights that collects trajectories."""
-        return AMAGOPolicy(
+        return NetworkPolicy(
             self.agent,
             num_envs=num_envs,
             generator=generator,

@@ -18,8 +18,8 @@ from yamame.nets.heads.distributions import (
     DiscreteComponents,
     FactoredPolicy,
     SampledCategoricalPolicy,
-    TanhGaussianPolicy,
 )
+from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 
 PolicyDistribution = CategoricalPolicy | SampledCategoricalPolicy | FactoredPolicy | TanhGaussianPolicy
 """Policies for Discrete (with few or many choices), MultiDiscrete and Box action spaces."""

@@ -10,8 +10,6 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
-from yamame.nets.heads.executed_action import executed_log_prob
-
 QFunction = Callable[[Shaped[Tensor, "N G _"]], Float[Tensor, "N K G"]]
 """Q values of one action per token and discount: vectors, or the choices of C components where these are embedded."""
 
@@ -58,6 +56,10 @@ class CategoricalPolicy:
         """Return the log-probability of one action per token under the softmax for every discount; -inf if masked."""
         index = action_N[:, None, None].expand(-1, self.log_softmax_NGA.shape[1], 1)
         return self.log_softmax_NGA.gather(2, index).squeeze(2)
+
+    def executed_log_prob(self, action_N: Shaped[Tensor, "N"]) -> Float[Tensor, "N G"]:
+        """Return the log-probability to compare with that of `acting_log_prob`: `log_prob`."""
+        return self.log_prob(action_N)
 
     def acting_log_prob(
         self, action_N: Shaped[Tensor, "N"], epsilon_N: Float[Tensor, "N"], *, deterministic: bool
@@ -155,6 +157,10 @@ class SampledCategoricalPolicy:
         """Return the log-probability of one action per token for every discount; -inf if masked."""
         return _gather_choice(self.log_softmax_NGA, action_N[:, None].expand(-1, self.log_softmax_NGA.shape[1]))
 
+    def executed_log_prob(self, action_N: Shaped[Tensor, "N"]) -> Float[Tensor, "N G"]:
+        """Return the log-probability to compare with that of `acting_log_prob`: `log_prob`."""
+        return self.log_prob(action_N)
+
     def acting_log_prob(
         self, action_N: Shaped[Tensor, "N"], epsilon_N: Float[Tensor, "N"], *, deterministic: bool
     ) -> Float[Tensor, "N G"]:
@@ -213,65 +219,6 @@ class SampledCategoricalPolicy:
             advantage_NKG = value_NKG - q(self.mode()[..., None])
         log_prob_NG = _gather_choice(self.log_softmax_NGA, choice_NG)
         return value_NKG + (log_prob_NG - log_prob_NG.detach())[:, None] * advantage_NKG
-
-
-@dataclass(frozen=True, kw_only=True)
-class TanhGaussianPolicy:
-    """tanh of a diagonal Gaussian with actions in (-1, 1)^A. log std = -5 + 3.5 (tanh(raw) + 1), within [-5, 2]."""
-
-    mean_NGA: Float[Tensor, "N G A"]
-    log_std_NGA: Float[Tensor, "N G A"]
-
-    @staticmethod
-    def from_outputs(raw_NGA: Float[Tensor, "N G twoA"]) -> "TanhGaussianPolicy":
-        """Return the distribution of the actor's outputs."""
-        mean, raw_log_std = raw_NGA.chunk(2, dim=-1)
-        return TanhGaussianPolicy(mean_NGA=mean, log_std_NGA=-5.0 + 3.5 * (raw_log_std.tanh() + 1.0))
-
-    def log_prob(self, action_NA: Float[Tensor, "N A"]) -> Float[Tensor, "N G"]:
-        """Return the log-density of one action per token for every discount. Actions are clamped to +-0.99."""
-        action = action_NA.clamp(-0.99, 0.99)[:, None]
-        gaussian = (action.atanh() - self.mean_NGA) * (-self.log_std_NGA).exp()
-        log_density = -0.5 * gaussian.square() - self.log_std_NGA - 0.9189385332046727
-        return (log_density - torch.log1p(-action.square())).sum(-1)
-
-    def acting_log_prob(
-        self, action_NA: Float[Tensor, "N A"], epsilon_N: Float[Tensor, "N"], *, deterministic: bool
-    ) -> Float[Tensor, "N G"]:
-        """Return `executed_log_prob` of actions with noise of standard deviation epsilon.
-
-        A mode counts as a sample, since it has no density.
-        """
-        return executed_log_prob(self.mean_NGA, self.log_std_NGA, action_NA, epsilon_N)
-
-    def entropy(self, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N G"]:
-        """Return an unbiased estimate of the differential entropy in nats, at most log 2 per dimension on average.
-
-        It is the Gaussian's entropy plus the log-derivative of tanh at the action made from the noise, whose mean has
-        no closed form.
-        """
-        gaussian = self.mean_NGA + self.log_std_NGA.exp() * noise_NGA
-        log_slope = 2.0 * (math.log(2.0) - gaussian - functional.softplus(-2.0 * gaussian))
-        return (self.log_std_NGA + 1.4189385332046727 + log_slope).sum(-1)
-
-    def sample(self, generator: torch.Generator) -> Float[Tensor, "N G A"]:
-        """Sample one action for every discount."""
-        mean = self.mean_NGA
-        return self.action_vector(torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device))
-
-    def action_vector(self, noise_NGA: Float[Tensor, "N G A"] | None) -> Float[Tensor, "N G A"]:
-        """Return the action made from standard normal noise, with gradients to mean and std; None: the mode."""
-        if noise_NGA is None:
-            return self.mode()
-        return (self.mean_NGA + self.log_std_NGA.exp() * noise_NGA).tanh()
-
-    def expected_value(self, q: QFunction, noise_NGA: Float[Tensor, "N G A"] | None) -> Float[Tensor, "N K G"]:
-        """Return q of the action made from the noise, with a gradient to the policy."""
-        return q(self.action_vector(noise_NGA))
-
-    def mode(self) -> Float[Tensor, "N G A"]:
-        """Return tanh of the mean."""
-        return self.mean_NGA.tanh()
 
 
 class DiscreteComponents(nn.Module):
@@ -346,6 +293,10 @@ class FactoredPolicy:
     def log_prob(self, action_NC: Shaped[Tensor, "N C"]) -> Float[Tensor, "N G"]:
         """Return the log-probability of one action per token under the softmaxes for every discount; -inf if masked."""
         return self._per_component(self.categorical.log_prob(action_NC.flatten())).sum(1)
+
+    def executed_log_prob(self, action_NC: Shaped[Tensor, "N C"]) -> Float[Tensor, "N G"]:
+        """Return the log-probability to compare with that of `acting_log_prob`: `log_prob`."""
+        return self.log_prob(action_NC)
 
     def acting_log_prob(
         self, action_NC: Shaped[Tensor, "N C"], epsilon_N: Float[Tensor, "N"], *, deterministic: bool

@@ -12,8 +12,6 @@ from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.networks import NetworksConfig
-from yamame.algorithms.on_policy import PassesConfig
-from yamame.algorithms.ppo.config import PPOConfig
 from yamame.algorithms.selection import algorithm_config
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.config.serialization import apply_overrides
@@ -28,6 +26,7 @@ from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.image import ImageEncoderConfig
 from yamame.nets.timestep.instruction import InstructionEncoderConfig
+from yamame.recipes.settings.ppo import PPO_VARIANTS
 from yamame.run_config import EvalConfig, RunConfig
 
 AnyNetworks = TypeVar("AnyNetworks", bound=NetworksConfig)
@@ -298,24 +297,6 @@ def _replace_relabeling(config: RunConfig, **changes: Any) -> RunConfig:
     return replace(config, replay=replace(config.replay, relabel=relabel))
 
 
-def _published_ppo(
-    config: RunConfig, *, num_envs: int, steps: int, epochs: int, minibatch: int, gamma: float, **learner: Any
-) -> RunConfig:
-    """Return the config of PPO with the settings of another project: `steps` of each environment an iteration."""
-    ppo = config.algorithm
-    if not isinstance(ppo, PPOConfig):
-        raise UserError(f"this variant requires the algorithm PPO, not {type(ppo).__name__}: pass --algorithm ppo")
-    passes = PassesConfig(epochs=epochs, minibatch_transitions=minibatch, min_trials=1)
-    ppo = replace(
-        ppo,
-        agent=replace(ppo.agent, acting_gamma=gamma),
-        learner=replace(
-            ppo.learner, passes=passes, lr_decay_env_steps=0, target_kl=None, min_advantage_scale=0.0, **learner
-        ),
-    )
-    return replace(config, algorithm=ppo, num_envs=num_envs, env_steps_per_iteration=num_envs * steps)
-
-
 VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     # a single gamma, the acting one
     "no-multi-gamma": partial(replace_agent_fields, multi_gamma=False),
@@ -333,50 +314,10 @@ VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     "no-relabeling": partial(_replace_relabeling, mode="none"),
     "relabel-all": partial(_replace_relabeling, mode="all"),
     "no-goal-importance-sampling": partial(_replace_relabeling, importance_sampling=False),
-    # PPO with the settings of RL^2 in variBAD's code (GridNavi, Half-Cheetah-Velocity), and of sb3-contrib's
-    "rl2-grid-navi": partial(
-        _published_ppo,
-        num_envs=16,
-        steps=60,
-        epochs=2,
-        minibatch=240,
-        gamma=0.95,
-        clip=0.05,
-        trace_decay=0.95,
-        learning_rate=7e-4,
-        entropy_coef=0.01,
-        value_error="huber",
-        value_clip=0.05,
-    ),
-    "rl2-half-cheetah": partial(
-        _published_ppo,
-        num_envs=16,
-        steps=400,
-        epochs=2,
-        minibatch=800,
-        gamma=0.97,
-        clip=0.1,
-        trace_decay=0.9,
-        learning_rate=7e-4,
-        entropy_coef=0.01,
-        value_error="huber",
-        value_clip=0.1,
-    ),
-    "recurrent-ppo": partial(
-        _published_ppo,
-        num_envs=8,
-        steps=128,
-        epochs=10,
-        minibatch=128,
-        gamma=0.99,
-        clip=0.2,
-        trace_decay=0.95,
-        learning_rate=3e-4,
-        entropy_coef=0.0,
-    ),
     # instructions of a single sub-goal, or without the sub-goals after the active one
     "no-multi-goal": partial(_replace_goal_env, max_goals=1),
     "no-planning": partial(_replace_goal_env, hide_future_goals=True),
+    **PPO_VARIANTS,
 }
 
 

@@ -8,12 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from yamame.data.batch import Batch, LossOutput, Predictions
+from yamame.data.batch import ACTING_LOG_PROB, Batch, LossOutput, Predictions
 from yamame.errors import check_range
 from yamame.nets.ops import masked_mean, n_step_target, random_subset, trace_target
-
-ACTING_LOG_PROB = "acting_log_prob"
-"""Key of `Batch.extras`: log-probability with which an action was executed, exploration noise included."""
 
 
 class TargetValues(NamedTuple):

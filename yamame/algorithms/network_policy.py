@@ -1,4 +1,4 @@
-"""`AMAGOPolicy`: a frozen copy of the agent's acting networks, with a memory."""
+"""`NetworkPolicy`: a frozen copy of the agent's acting networks, with a memory."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -11,14 +11,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from yamame.algorithms.acting_model import ACTING_MODULES, ActingModel
-from yamame.algorithms.amago.losses.td import ACTING_LOG_PROB
 from yamame.data.action_distribution import PolicyParameters, SupportsDistribution
 from yamame.data.actions import ACTION_MASK_KEY
+from yamame.data.batch import ACTING_LOG_PROB
 from yamame.data.step import PolicyInput
 from yamame.errors import UserError
 from yamame.nets.blocks import freeze_for_inference
 from yamame.nets.heads.actor import PolicyDistribution, distribution_tensors, with_tensors
-from yamame.nets.heads.distributions import TanhGaussianPolicy
+from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 from yamame.nets.ops import load_generator_state
 from yamame.nets.sequence.base import SupportsStaticStep
 from yamame.nets.static_step import StaticStep
@@ -36,10 +36,10 @@ def acting_networks(
 
     Args:
         agent: Networks.
-        clips: As in `AMAGOPolicy`.
-        gamma_index: As in `AMAGOPolicy`.
+        clips: As in `NetworkPolicy`.
+        gamma_index: As in `NetworkPolicy`.
         fast: As in `freeze_for_inference`.
-        averaged: As in `AMAGOPolicy`.
+        averaged: As in `NetworkPolicy`.
     """
     modules = [agent.acting_module(name) if averaged else getattr(agent, name) for name in ACTING_MODULES]
     timestep_encoder, trajectory_encoder = (freeze_for_inference(module, fast=fast) for module in modules[:2])
@@ -49,7 +49,7 @@ def acting_networks(
     return timestep_encoder, trajectory_encoder, actor
 
 
-class AMAGOPolicy(SupportsDistribution):
+class NetworkPolicy(SupportsDistribution):
     """Acts in E environments at different timesteps by one batched forward pass, on the device of the agent.
 
     `load_weights` copies the encoders, with sigma reparametrization folded into the weights, and the actor of one

@@ -1,4 +1,4 @@
-"""`FunctionalAMAGOPolicy`: a step of `AMAGOPolicy` as a function of tensors."""
+"""`FunctionalNetworkPolicy`: a step of `NetworkPolicy` as a function of tensors."""
 
 from collections.abc import Mapping
 
@@ -7,21 +7,21 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from yamame.algorithms.acting_model import ActingModel
-from yamame.algorithms.amago.policy import acting_networks
 from yamame.algorithms.functional_policy import MEMORY, OBSERVATION, FunctionalPolicy
+from yamame.algorithms.network_policy import acting_networks
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.errors import UserError
 from yamame.nets.hashed_noise import hashed_gumbel, hashed_normal
 from yamame.nets.heads.actor import Actor
-from yamame.nets.heads.distributions import TanhGaussianPolicy
+from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 from yamame.nets.sequence.base import SupportsFunctionalStep
 from yamame.nets.timestep.encoder import TimestepEncoder
 
 
-class FunctionalAMAGOPolicy(FunctionalPolicy):
+class FunctionalNetworkPolicy(FunctionalPolicy):
     """The acting networks of an agent, with normalizer, probability clip, action mask and sampling.
 
-    `clips`, `gamma_index` and `mode_only` are those of `AMAGOPolicy`. Raises `UserError` for a trajectory encoder
+    `clips`, `gamma_index` and `mode_only` are those of `NetworkPolicy`. Raises `UserError` for a trajectory encoder
     without a functional step.
     """
 

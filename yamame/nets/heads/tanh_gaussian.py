@@ -1,14 +1,84 @@
-"""Probability with which actions in a box are executed: samples of a tanh-Gaussian plus exploration noise, clipped."""
+"""`TanhGaussianPolicy`: the distribution of actions in a box, and the probability with which they are executed.
+
+Executed actions are samples plus exploration noise, clipped.
+"""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional
+
+from yamame.nets.heads.distributions import QFunction
 
 BOUND = 0.99
 """Components beyond it are one event with a probability, since noise is clipped at 1; those within have a density."""
 _NUM_NODES = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class TanhGaussianPolicy:
+    """tanh of a diagonal Gaussian with actions in (-1, 1)^A. log std = -5 + 3.5 (tanh(raw) + 1), within [-5, 2]."""
+
+    mean_NGA: Float[Tensor, "N G A"]
+    log_std_NGA: Float[Tensor, "N G A"]
+
+    @staticmethod
+    def from_outputs(raw_NGA: Float[Tensor, "N G twoA"]) -> "TanhGaussianPolicy":
+        """Return the distribution of the actor's outputs."""
+        mean, raw_log_std = raw_NGA.chunk(2, dim=-1)
+        return TanhGaussianPolicy(mean_NGA=mean, log_std_NGA=-5.0 + 3.5 * (raw_log_std.tanh() + 1.0))
+
+    def log_prob(self, action_NA: Float[Tensor, "N A"]) -> Float[Tensor, "N G"]:
+        """Return the log-density of one action per token for every discount. Actions are clamped to +-0.99."""
+        action = action_NA.clamp(-0.99, 0.99)[:, None]
+        gaussian = (action.atanh() - self.mean_NGA) * (-self.log_std_NGA).exp()
+        log_density = -0.5 * gaussian.square() - self.log_std_NGA - 0.9189385332046727
+        return (log_density - torch.log1p(-action.square())).sum(-1)
+
+    def executed_log_prob(self, action_NA: Float[Tensor, "N A"]) -> Float[Tensor, "N G"]:
+        """Return the log-probability to compare with that of `acting_log_prob`; unlike `log_prob`, without a clamp."""
+        return executed_log_prob(self.mean_NGA, self.log_std_NGA, action_NA)
+
+    def acting_log_prob(
+        self, action_NA: Float[Tensor, "N A"], epsilon_N: Float[Tensor, "N"], *, deterministic: bool
+    ) -> Float[Tensor, "N G"]:
+        """Return `executed_log_prob` of actions with noise of standard deviation epsilon.
+
+        A mode counts as a sample, since it has no density.
+        """
+        return executed_log_prob(self.mean_NGA, self.log_std_NGA, action_NA, epsilon_N)
+
+    def entropy(self, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N G"]:
+        """Return an unbiased estimate of the differential entropy in nats, at most log 2 per dimension on average.
+
+        It is the Gaussian's entropy plus the log-derivative of tanh at the action made from the noise, whose mean has
+        no closed form.
+        """
+        gaussian = self.mean_NGA + self.log_std_NGA.exp() * noise_NGA
+        log_slope = 2.0 * (math.log(2.0) - gaussian - functional.softplus(-2.0 * gaussian))
+        return (self.log_std_NGA + 1.4189385332046727 + log_slope).sum(-1)
+
+    def sample(self, generator: torch.Generator) -> Float[Tensor, "N G A"]:
+        """Sample one action for every discount."""
+        mean = self.mean_NGA
+        return self.action_vector(torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device))
+
+    def action_vector(self, noise_NGA: Float[Tensor, "N G A"] | None) -> Float[Tensor, "N G A"]:
+        """Return the action made from standard normal noise, with gradients to mean and std; None: the mode."""
+        if noise_NGA is None:
+            return self.mode()
+        return (self.mean_NGA + self.log_std_NGA.exp() * noise_NGA).tanh()
+
+    def expected_value(self, q: QFunction, noise_NGA: Float[Tensor, "N G A"] | None) -> Float[Tensor, "N K G"]:
+        """Return q of the action made from the noise, with a gradient to the policy."""
+        return q(self.action_vector(noise_NGA))
+
+    def mode(self) -> Float[Tensor, "N G A"]:
+        """Return tanh of the mean."""
+        return self.mean_NGA.tanh()
 
 
 def executed_log_prob(
