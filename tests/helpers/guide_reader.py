@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from documents import ROOT, SMALL_RUN, Block, all_blocks
+from tiny import TINY_NETWORK
 
 import yamame
 from yamame import api, cli, recipes
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.config.serialization import apply_overrides
 from yamame.run_config import RunConfig
 from yamame.tools.bench import benchmarks
@@ -25,8 +27,8 @@ RUN, SHOWN = "passive-tmaze-20261121-101500", ("python", "sh", "toml", "console"
 """A run that pages mention without having made it; what a block can be: the last two are shown and not run."""
 SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 192}
 SMALL_COMMAND = {**SMALL, "eval": {**SMALL_RUN["eval"], "interval_env_steps": 96}}
-NOT_ON_POLICY = ("updates_per_env_step", "agent.critic.hidden_sizes")
-"""Settings that an algorithm on policy refuses or lacks."""
+OF_AMAGO = ("updates_per_env_step", *TINY_NETWORK)
+"""Settings that another algorithm refuses or lacks: their networks keep their size."""
 SMALL_BENCH = ["--repeats", "1", "--warmup", "1"]
 
 
@@ -89,7 +91,7 @@ def shrunk(config: RunConfig) -> RunConfig:
     context_length = min(config.context_length, env.max_trial_steps)
     offline = replace(config.offline, total_updates=min(config.offline.total_updates, 20))
     short = replace(config, env=env, context_length=context_length, offline=offline, num_envs=8)
-    leaves_out = NOT_ON_POLICY if config.algorithm.is_on_policy else ()
+    leaves_out = () if isinstance(config.algorithm, AMAGOConfig) else OF_AMAGO
     return apply_overrides(short, {name: value for name, value in SMALL_COMMAND.items() if name not in leaves_out})
 
 
