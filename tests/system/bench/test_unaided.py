@@ -23,7 +23,7 @@ def test_runs_are_made_once_and_make_a_table(tmp_path: Path) -> None:
     scores = [run["score"] for runs in summary["tasks"].values() for run in runs]
     assert len(scores) == 4 and all(0.0 <= score <= 1.0 for score in scores)
     assert summary["score"] == pytest.approx(sum(scores) / 4) and summary["flags"] == list(SMALL)
-    assert "| catch |" in first.stdout and "over 2 tasks" in first.stdout
+    assert " catch |" in first.stdout and "over 2 tasks" in first.stdout
     again = script("unaided", *command)
     assert again.stdout == first.stdout and {path: path.read_text() for path in results} == results
 
