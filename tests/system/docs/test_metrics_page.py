@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from documents import SMALL_RUN
-from guide_reader import DOCS, NOT_ON_POLICY
+from guide_reader import DOCS, OF_AMAGO
 from gymnasium import spaces
 
 import yamame
@@ -59,7 +59,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         yield yamame.train("package-delivery", horizon=20, env_steps=400, **options)
         options = {**SHORT, "run_dir": folder / "test-tasks", "learning_starts": 0}
         yield yamame.train("wind", horizon=20, env_steps=400, context_length=16, **options)
-        options = {name: value for name, value in SHORT.items() if name not in NOT_ON_POLICY}
+        options = {name: value for name, value in SHORT.items() if name not in OF_AMAGO}
         yield yamame.train(
             "passive-tmaze", horizon=5, env_steps=400, algorithm="ppo", run_dir=folder / "ppo", **options
         )
