@@ -33,7 +33,7 @@ from paper_endings import EndEarly, core_seconds
 from paper_rows import ROWS, Run, all_runs, anneal_env_steps
 from typing_extensions import override
 
-from yamame.config.serialization import flatten_config
+from yamame.config.differences import flatten_config
 from yamame.errors import UserError, describe_error
 from yamame.metrics.registry import EVAL_HIGH, EVAL_LOW, EVAL_RETURN, EVAL_SUCCESS, read_metrics
 from yamame.run_config import RunConfig

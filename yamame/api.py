@@ -21,7 +21,7 @@ from yamame.config.named_code import (
     modules_of,
     without_environments,
 )
-from yamame.config.serialization import apply_overrides, closest_field, iter_fields
+from yamame.config.overrides import apply_overrides, closest_field, iter_fields
 from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
 from yamame.envs.gymnasium import GymnasiumConfig, find_env, is_env_id
 from yamame.errors import UserError

@@ -15,7 +15,7 @@ from tiny import TINY_NETWORK
 import yamame
 from yamame import api, cli, recipes
 from yamame.algorithms.amago.config import AMAGOConfig
-from yamame.config.serialization import apply_overrides
+from yamame.config.overrides import apply_overrides
 from yamame.run_config import RunConfig
 from yamame.tools.bench import benchmarks
 from yamame.training import start as session

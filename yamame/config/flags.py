@@ -12,16 +12,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from yamame.config.serialization import (
-    Field,
-    Word,
-    apply_overrides,
-    closest_field,
-    closest_match,
-    describe_type,
-    iter_fields,
-    union_options,
-)
+from yamame.config.coercion import Word, describe_type, union_options
+from yamame.config.overrides import Field, apply_overrides, closest_field, closest_match, iter_fields
 from yamame.errors import FieldPathError, UserError
 
 T = TypeVar("T")

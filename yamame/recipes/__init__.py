@@ -17,8 +17,9 @@ from itertools import chain
 from textwrap import fill
 from typing import Any
 
+from yamame.config.differences import diff_configs, flatten_config
 from yamame.config.flags import group_by_flag, parse_flags
-from yamame.config.serialization import apply_overrides, diff_configs, flatten_config
+from yamame.config.overrides import apply_overrides
 from yamame.envs.config import EnvConfig
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.gymnasium import GymnasiumConfig, is_env_id

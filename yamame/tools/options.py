@@ -6,8 +6,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from yamame.config.coercion import parse_int
 from yamame.config.named_code import without_environments
-from yamame.config.serialization import parse_int
 from yamame.errors import UserError
 from yamame.metrics.trackers.base import tracker_names
 

@@ -9,7 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from yamame.config.serialization import flatten_config
+from yamame.config.differences import flatten_config
 from yamame.errors import UserError
 from yamame.recipes.settings.presets import VARIANTS
 from yamame.run_config import RunConfig, experiment_settings

@@ -7,8 +7,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from yamame.config.coercion import parse_int
 from yamame.config.flags import group_by_flag, parse_flags
-from yamame.config.serialization import parse_int
 from yamame.errors import UserError
 from yamame.runs.locate import locate_run
 from yamame.tools.options import add_command, add_flags, config_with_env, whole_number

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from yamame.config.serialization import flatten_config
+from yamame.config.differences import flatten_config
 from yamame.distributed_context import DistributedContext
 from yamame.metrics.logger import MetricLogger
 from yamame.run_config import RunConfig

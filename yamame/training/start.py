@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from yamame.config.differences import diff_configs
 from yamame.config.named_code import import_name
-from yamame.config.serialization import diff_configs, to_json
+from yamame.config.serialization import to_json
 from yamame.data.spaces import space_to_json
 from yamame.distributed.learners import current_context, launch, should_launch
 from yamame.distributed.sharding import resolve_parallelism

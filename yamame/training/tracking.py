@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any
 
-from yamame.config.serialization import flatten_config
+from yamame.config.differences import flatten_config
 from yamame.errors import describe_error
 from yamame.metrics.logger import MetricLogger
 from yamame.metrics.registry import read_metrics

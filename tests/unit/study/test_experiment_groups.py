@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from yamame.config.serialization import flatten_config, to_json
+from yamame.config.differences import flatten_config
+from yamame.config.serialization import to_json
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.recipes import config_from_flags, load_recipe
 from yamame.run_config import RunConfig, experiment_settings

@@ -7,7 +7,7 @@ import pytest
 from command_runs import refused
 
 from yamame.cli import main
-from yamame.config.serialization import first_difference
+from yamame.config.differences import first_difference
 from yamame.errors import UserError
 from yamame.recipes import config_from_flags, load_recipe
 from yamame.run_config import RunConfig

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from yamame.config.named_code import caller_modules
-from yamame.config.serialization import apply_overrides, from_json, parse_json, to_json
+from yamame.config.overrides import apply_overrides
+from yamame.config.serialization import from_json, parse_json, to_json
 from yamame.data.sampler import ReplayConfig
 from yamame.errors import UserError
 from yamame.run_config import RayConfig
@@ -323,7 +324,7 @@ def test_a_module_that_cannot_be_imported_is_a_user_error(tmp_path, monkeypatch)
         "yamame.cli:argparse.ArgumentParser",
         "yamame.__main__:main",
         "yamame.errors:UserError",
-        "yamame.config.serialization:Field",
+        "yamame.config.overrides:Field",
         "yamame:train",
         "yamame.no_such_module:Config",
         "yamame.run_config:dataclass",

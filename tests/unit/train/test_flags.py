@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from yamame.config.flags import list_flags, parse_flags
-from yamame.config.serialization import apply_overrides, closest_match
+from yamame.config.overrides import apply_overrides, closest_match
 from yamame.errors import ConfigFieldError, UserError, check_range
 
 

@@ -14,7 +14,7 @@ from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.networks import NetworksConfig
 from yamame.algorithms.selection import algorithm_config
 from yamame.collect.exploration import BilevelEpsilonGreedy
-from yamame.config.serialization import apply_overrides
+from yamame.config.overrides import apply_overrides
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.config import EnvConfig, GoalEnvConfig
 from yamame.errors import UserError

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from yamame import recipes
-from yamame.config.serialization import first_difference, from_json, to_json
+from yamame.config.differences import first_difference
+from yamame.config.serialization import from_json, to_json
 from yamame.errors import UserError, describe_error
 from yamame.run_config import RunConfig
 from yamame.runs.directory import CONFIG, RunLockedError, clear_interrupted_start

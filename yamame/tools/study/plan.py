@@ -10,7 +10,7 @@ from typing import Any
 
 from yamame import recipes
 from yamame.algorithms.amago.config import AMAGOConfig
-from yamame.config.serialization import flatten_config
+from yamame.config.differences import flatten_config
 from yamame.errors import UserError
 from yamame.recipes.settings.presets import VARIANTS, apply_variants
 from yamame.run_config import RunConfig, experiment_settings

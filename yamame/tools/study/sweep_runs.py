@@ -11,7 +11,7 @@ from itertools import combinations
 from pathlib import Path
 
 from yamame import recipes
-from yamame.config.serialization import first_difference
+from yamame.config.differences import first_difference
 from yamame.errors import UserError
 from yamame.recipes.settings.presets import VARIANTS
 from yamame.run_config import RunConfig

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from yamame.config.coercion import describe_type, union_options
 from yamame.config.flags import list_flags, to_flag
-from yamame.config.serialization import closest_match, describe_type, parse_json, union_options
+from yamame.config.overrides import closest_match
+from yamame.config.serialization import parse_json
 from yamame.errors import UserError
 from yamame.run_config import RunConfig
 
