@@ -12,6 +12,7 @@ import yamame
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.collect.exploration import BilevelEpsilonGreedy, TMazeEpsilonGreedy
 from yamame.errors import UserError
+from yamame.nets.heads.popart import PopArtConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.recipes import PAPER, config_from_flags, load_recipe, make_metadata, recipe_names
 from yamame.recipes.settings.presets import VARIANTS, apply_variants
@@ -137,6 +138,7 @@ def test_losses_and_exploration_are_the_same_everywhere(name: str) -> None:
     assert learner.td.truncation_is_terminal
     assert (learner.tau, learner.max_grad_norm) == (0.003, 1.0)
     assert learner.td.reward_scale == REWARD_SCALE.get(name, 10)
+    assert agent.critic.value_code == PopArtConfig(initial_square=100.0)
     is_tmaze = name in ("passive-tmaze", "active-tmaze")
     acting = 0.9999 if is_tmaze else 0.999
     assert agent.all_gammas(spaces.Discrete(2)) == (*DISCRETE[:-1], acting)

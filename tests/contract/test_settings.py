@@ -10,7 +10,7 @@ from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.recipes import config_from_flags, config_from_overrides, load_recipe, recipe_names
-from yamame.recipes.settings.presets import VARIANTS, apply_variants
+from yamame.recipes.settings.presets import VARIANTS, amago_config, apply_variants
 from yamame.run_config import RunConfig
 
 TMAZE = "passive-tmaze"
@@ -27,6 +27,13 @@ def test_every_recipe_says_what_it_costs_and_survives_its_json(name: str) -> Non
     assert from_json(RunConfig, to_json(config)) == config
     assert config.resolved_context_length <= config.env.max_trial_steps
     assert config_from_flags(recipe, [], info.command.split()[3:]) == config
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_no_recipe_depends_on_the_unit_of_its_rewards(name: str) -> None:
+    recipe = load_recipe(name)
+    algorithm = amago_config(recipe.make_config(recipe.env))
+    assert (algorithm.learner.td.reward_scale, algorithm.agent.critic.value_code.initial_square) == (1.0, 0.0)
 
 
 def test_an_unknown_recipe_names_the_nearest() -> None:

@@ -51,7 +51,7 @@ def config(env: CrafterConfig = CrafterConfig(horizon=500)) -> RunConfig:
         algorithm=AMAGOConfig(
             agent=_with_textures(small_agent(acting_gamma=0.995), env),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=10.0, truncation_is_terminal=False),
+                td=TDLoss(truncation_is_terminal=False),
                 learning_rate=5e-4,
                 lr_warmup_updates=100,
                 weight_decay=1e-4,

@@ -46,7 +46,7 @@ def config(env: DarkKeyToDoorConfig = DarkKeyToDoorConfig(size=5, horizon=100, a
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.995),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=100.0, truncation_is_terminal=False),
+                td=TDLoss(truncation_is_terminal=False),
                 learning_rate=5e-4,
                 lr_warmup_updates=100,
                 lr_decay_updates=int(UPDATES_PER_TRIAL * TRIALS),

@@ -35,7 +35,7 @@ def config(env: EndlessTMazeConfig = EndlessTMazeConfig()) -> RunConfig:
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=max(0.97, 1.0 - 0.3 / corridor)),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=100.0, n_step=corridor),
+                td=TDLoss(n_step=corridor),
                 learning_rate=1e-3,
                 lr_warmup_updates=50,
             ),

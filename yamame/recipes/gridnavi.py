@@ -7,7 +7,6 @@ systematically and then walks straight 37.2 (tests/unit/envs/test_gridnavi.py), 
 
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
-from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.gridnavi import GridNaviConfig
@@ -37,7 +36,6 @@ def config(env: GridNaviConfig = GridNaviConfig()) -> RunConfig:
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.97),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=10.0),
                 learning_rate=1e-3,
                 lr_warmup_updates=100,
                 lr_decay_updates=int(UPDATES_PER_TRIAL * TRIALS),

@@ -45,7 +45,7 @@ def config(env: HalfCheetahVelocityConfig = HalfCheetahVelocityConfig()) -> RunC
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.96, gammas=(0.85,), head_width=128),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=10.0, n_step=5, truncation_is_terminal=False),
+                td=TDLoss(n_step=5, truncation_is_terminal=False),
                 policy_gradient=PolicyGradientLoss(critic_reduction="mean", entropy_coef=0.003),
                 filtered_bc=FilteredBCLoss(weight=0.0),
                 learning_rate=1e-3,

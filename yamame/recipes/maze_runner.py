@@ -64,7 +64,7 @@ def config(env: MazeRunnerConfig = MazeRunnerConfig()) -> RunConfig:
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.97, gammas=(0.8, 0.9, 0.95), token_shift=True),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=100.0, truncation_is_terminal=False),
+                td=TDLoss(truncation_is_terminal=False),
                 policy_gradient=_policy_gradient(env),
                 filtered_bc=FilteredBCLoss(weight=0.0),
                 world_model=WorldModelLoss(weight=30.0),

@@ -48,7 +48,7 @@ def config(env: PackageDeliveryConfig = PackageDeliveryConfig()) -> RunConfig:
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.95, gammas=(0.8, 0.9, 0.93), head_width=64, token_shift=True),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=100.0, truncation_is_terminal=False),
+                td=TDLoss(truncation_is_terminal=False),
                 policy_gradient=PolicyGradientLoss(entropy_coef=0.003),
                 filtered_bc=FilteredBCLoss(weight=0.0),
                 world_model=WorldModelLoss(weight=30.0),

@@ -52,7 +52,7 @@ def tmaze(env: PassiveTMazeConfig | ActiveTMazeConfig) -> RunConfig:
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.9999),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=100.0, n_step=steps),
+                td=TDLoss(n_step=steps),
                 learning_rate=1e-3,
                 lr_warmup_updates=50,
             ),

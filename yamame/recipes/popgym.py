@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
-from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
 from yamame.envs.popgym import PopgymConfig
 from yamame.recipes import RecipeInfo
@@ -50,7 +49,7 @@ def _memory(env: PopgymConfig) -> RunConfig:
         env_steps=300_000,
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.999, probability_clip=(1e-6, 1.0)),
-            learner=LearnerConfig(td=TDLoss(reward_scale=100.0), learning_rate=1e-3, lr_warmup_updates=100),
+            learner=LearnerConfig(learning_rate=1e-3, lr_warmup_updates=100),
         ),
         exploration=EpsilonGreedy(anneal_env_steps=8_000),
         updates_per_env_step=0.04,

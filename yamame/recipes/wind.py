@@ -47,7 +47,7 @@ def config(env: WindConfig = WindConfig()) -> RunConfig:
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.98, gammas=(0.9, 0.95), head_width=64),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=200.0, truncation_is_terminal=False),
+                td=TDLoss(truncation_is_terminal=False),
                 filtered_bc=FilteredBCLoss(advantage_threshold=0.0),
                 learning_rate=1e-3,
                 lr_warmup_updates=100,

@@ -24,6 +24,7 @@ from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import ActorConfig
 from yamame.nets.heads.critic import CriticConfig
+from yamame.nets.heads.popart import PopArtConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
 
@@ -60,7 +61,7 @@ def five_updates(kind: str) -> dict[str, list[float]]:
             timestep_encoder=TimestepEncoderConfig(hidden_sizes=(16,), output_size=12),
             trajectory_encoder=TransformerConfig(d_model=16, num_layers=2, num_heads=2, d_ff=32),
             actor=ActorConfig(hidden_sizes=(16,)),
-            critic=CriticConfig(hidden_sizes=(16, 16)),
+            critic=CriticConfig(hidden_sizes=(16, 16), value_code=PopArtConfig(initial_square=100.0)),
             gammas=(0.5, 0.9),
             acting_gamma=0.95,
         ),
@@ -69,7 +70,7 @@ def five_updates(kind: str) -> dict[str, list[float]]:
         context_length=8,
         horizon=10,
     )
-    config = LearnerConfig(td=TDLoss(n_step=2), learning_rate=1e-3, lr_warmup_updates=3, tau=0.1)
+    config = LearnerConfig(td=TDLoss(n_step=2, reward_scale=10.0), learning_rate=1e-3, lr_warmup_updates=3, tau=0.1)
     learner = Learner(agent, config, generator=torch.Generator().manual_seed(13))
     batch = frozen_batch(kind)
     updates = [learner.update(batch) for _ in range(5)]

@@ -194,9 +194,9 @@ def test_gradients_are_clipped_to_a_global_norm() -> None:
 @every_action_space
 def test_critics_are_rescaled_when_the_deviation_grows(action_space: ActionSpace) -> None:
     def train(*, rescale_critics: bool) -> Learner:
-        code = PopArtConfig(rescale_critics=rescale_critics, beta=0.5)
+        code = PopArtConfig(rescale_critics=rescale_critics, beta=0.5, initial_square=100.0)
         agent = replace(TINY_AGENT, critic=replace(TINY_AGENT.critic, value_code=code))
-        learner = learner_of(action_space, agent, td=TDLoss(reward_scale=1.0))
+        learner = learner_of(action_space, agent)
         batch = batch_of(action_space)
         batch = replace(batch, reward=1e4 * batch.reward)
         for _ in range(5):

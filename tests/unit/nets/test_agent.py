@@ -92,11 +92,12 @@ def test_slow_heads_are_not_trained_and_follow_by_their_share(action_space: Acti
 @every_action_space
 def test_target_values_come_from_the_slow_heads_in_units_of_reward(action_space: ActionSpace) -> None:
     agent = tiny_agent(action_space=action_space)
+    agent.value_code.update(torch.tensor([[30.0, -2.0, 500.0]]).double(), torch.ones(1, dtype=torch.bool))
     state_ND = torch.randn(5, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     noise = agent.actor.sample_noise(state_ND, torch.Generator().manual_seed(1))
     before = agent.target_values(state_ND, None, noise).q_policy_NKG
     raw = agent.critic.policy_q(state_ND, agent.actor(state_ND), noise, agent.value_code)
-    torch.testing.assert_close(before, agent.value_code.std_G * raw.detach())
+    torch.testing.assert_close(before, agent.value_code.denormalize(raw.detach()))
     shake(agent.actor)
     shake(agent.critic)
     assert torch.equal(agent.target_values(state_ND, None, noise).q_policy_NKG, before)

@@ -16,7 +16,7 @@ def targets(count: int, *, seed: int = 0) -> Tensor:
 
 
 def test_values_do_not_change_when_statistics_move() -> None:
-    popart = PopArt(2).double()
+    popart = PopArt(2, initial_square=100.0).double()
     raw_NKG = torch.randn(5, 3, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     before = popart.denormalize(raw_NKG)
     for target_NG in targets(50):
@@ -29,7 +29,7 @@ def test_values_do_not_change_when_statistics_move() -> None:
 
 def test_normalized_predictions_and_targets_are_on_one_scale() -> None:
     """normalize(value(raw)) is w raw + b: what the critic's loss compares with the normalized target."""
-    popart = PopArt(2).double()
+    popart = PopArt(2, initial_square=100.0).double()
     for target_NG in targets(20):
         popart.update(target_NG, torch.ones(30, dtype=torch.bool))
     raw_NKG = torch.randn(4, 1, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
@@ -38,14 +38,14 @@ def test_normalized_predictions_and_targets_are_on_one_scale() -> None:
 
 
 def test_starts_with_mean_0_and_std_10() -> None:
-    popart = PopArt(2)
+    popart = PopArt(2, initial_square=100.0)
     torch.testing.assert_close(popart.denormalize(torch.full((1, 1, 2), 0.5)), torch.full((1, 1, 2), 5.0))
     torch.testing.assert_close(popart.normalize(torch.full((1, 2), 5.0)), torch.full((1, 2), 0.5))
 
 
 def test_the_first_update_moves_about_half_way() -> None:
     """The count starts at 1, so the initial statistics weigh as much as the first batch: beta_2 = 1 / (2 - beta)."""
-    popart = PopArt(1).double()
+    popart = PopArt(1, initial_square=100.0).double()
     popart.update(torch.tensor([[30.0], [10.0]], dtype=torch.float64), torch.ones(2, dtype=torch.bool))
     fraction = 1.0 / (2.0 - BETA)
     torch.testing.assert_close(popart.mean_G, torch.tensor([fraction * 20.0]).double(), rtol=1e-6, atol=0)
@@ -54,7 +54,7 @@ def test_the_first_update_moves_about_half_way() -> None:
 
 def test_debiased_statistics_are_a_weighted_average_of_batches() -> None:
     """Directly: batch i of k weighs (1 - beta)^(k - i), with the initial statistics as batch 0."""
-    popart = PopArt(2).double()
+    popart = PopArt(2, initial_square=100.0).double()
     batches = targets(40)
     valid_N = torch.arange(30) % 3 != 0
     for target_NG in batches:
@@ -102,7 +102,7 @@ def test_nothing_of_it_is_learned() -> None:
 
 
 def test_statistics_from_data_are_those_of_the_first_batch_with_a_reward() -> None:
-    popart, valid_N = PopArt(2, initial_square=0.0).double(), torch.ones(30, dtype=torch.bool)
+    popart, valid_N = PopArt(2).double(), torch.ones(30, dtype=torch.bool)
     x_NKG = torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0)).double()
     for _ in range(3):
         popart.update(torch.zeros(30, 2).double(), valid_N)
@@ -120,7 +120,7 @@ def test_statistics_from_data_are_those_of_the_first_batch_with_a_reward() -> No
 
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 800.0, 1e6])
 def test_from_data_the_unit_of_rewards_does_not_matter(scale: float) -> None:
-    popart, scaled = PopArt(2, initial_square=0.0), PopArt(2, initial_square=0.0)
+    popart, scaled = PopArt(2), PopArt(2)
     for target_NG in targets(20).float():
         for each, unit in ((popart, 1.0), (scaled, scale)):
             each.update(unit * target_NG, torch.ones(30, dtype=torch.bool))
@@ -132,7 +132,7 @@ def test_from_data_the_unit_of_rewards_does_not_matter(scale: float) -> None:
 
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_from_data_constant_targets_keep_sigma_a_fraction_of_their_size(scale: float) -> None:
-    popart = PopArt(1, initial_square=0.0)
+    popart = PopArt(1)
     for _ in range(30):
         popart.update(torch.full((4, 1), 7.0 * scale), torch.ones(4, dtype=torch.bool))
         assert popart.std_G.item() == pytest.approx(7e-3 * scale, rel=1e-3)

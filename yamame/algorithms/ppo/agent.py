@@ -110,7 +110,7 @@ class PPOAgent(ActingModel):
         self.actor.clip = _CLIP
         self._start_actor(config, is_box=isinstance(action_space, spaces.Box))
         self.value = MLP(state_size, config.value.hidden_sizes, 1, config.value.activation)
-        statistics = PopArtConfig(beta=config.value.statistics_rate, initial_square=0.0)
+        statistics = PopArtConfig(beta=config.value.statistics_rate)
         self.value_code = statistics.build(1, normalize=True)
 
     @torch.no_grad()

@@ -19,10 +19,10 @@ class PopArtConfig(ValueCodeConfig):
 
     beta: float = 5e-4
     """Update rate of the running statistics."""
-    initial_square: float = 100.0
-    """Mean square of the targets before the first update (the authors' code). 0: that of the first batch in which a
-    target is not 0, and the smallest sigma is a fraction of the size of targets instead of 1e-4, so that learning does
-    not depend on the unit of rewards."""
+    initial_square: float = 0.0
+    """Mean square of the targets before the first update (the authors' code: 100). 0: that of the first batch in which
+    a target is not 0, and the smallest sigma is a fraction of the size of targets instead of 1e-4, so that learning
+    does not depend on the unit of rewards."""
     rescale_critics: bool = False
     """Move w and b into the last layers of the critics after every update (van Hasselt et al. 2016), so that learning
     is as fast after sigma has grown or shrunk a hundredfold. False: w and b stay separate (paper)."""
@@ -60,9 +60,9 @@ class PopArt(ValueCode):
         num_gammas: int,
         *,
         enabled: bool = True,
-        beta: float = 5e-4,
-        initial_square: float = 100.0,
-        rescale_critics: bool = False,
+        beta: float = PopArtConfig.beta,
+        initial_square: float = PopArtConfig.initial_square,
+        rescale_critics: bool = PopArtConfig.rescale_critics,
     ) -> None:
         super().__init__(num_gammas)
         self.enabled, self.beta, self.rescale_critics = enabled, beta, rescale_critics

@@ -15,6 +15,7 @@ from yamame.data.sampler import ReplayConfig
 from yamame.envs.config import EnvConfig
 from yamame.nets.heads.actor import MANY_CHOICES, ActorConfig
 from yamame.nets.heads.critic import CriticConfig
+from yamame.nets.heads.popart import PopArtConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.nets.timestep.instruction import InstructionCoordinatesConfig
@@ -23,6 +24,9 @@ from yamame.run_config import EvalConfig, RunConfig
 
 WARMUP_EPOCHS = 10
 ANNEAL_STEPS_PER_ACTOR = 1_000_000
+REWARD_SCALE = 10.0
+INITIAL_SQUARE = 100.0
+"""Mean square of the targets before the first update, and factor of the rewards: the authors' defaults."""
 EPOCHS_PER_EVALUATION = 20
 """Differs from the authors' code, which evaluates less often in some scripts and more often in others."""
 
@@ -58,7 +62,7 @@ def paper_agent(
             position_embedding="learned",
         ),
         actor=ActorConfig(hidden_sizes=head_hidden),
-        critic=CriticConfig(hidden_sizes=head_hidden),
+        critic=CriticConfig(hidden_sizes=head_hidden, value_code=PopArtConfig(initial_square=INITIAL_SQUARE)),
         acting_gamma=acting_gamma,
         max_one_hot_choices=MANY_CHOICES,
     )
@@ -68,7 +72,7 @@ def paper_config(
     env: EnvConfig,
     *,
     agent: AgentConfig | None = None,
-    reward_scale: float = TDLoss.reward_scale,
+    reward_scale: float = REWARD_SCALE,
     learning_rate: float = 1e-4,
     weight_decay: float = 1e-3,
     batch_size: int = 24,
@@ -84,7 +88,7 @@ def paper_config(
     Args:
         env: Task.
         agent: Network; None: that of POPGym.
-        reward_scale: Factor of the rewards in targets; the authors' default is 10.
+        reward_scale: Factor of the rewards in targets.
         learning_rate: "Learning Rate".
         weight_decay: "L2 Penalty".
         batch_size: "Batch Size".

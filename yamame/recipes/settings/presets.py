@@ -19,6 +19,7 @@ from yamame.data.sampler import ReplayConfig
 from yamame.envs.config import EnvConfig, GoalEnvConfig
 from yamame.errors import UserError
 from yamame.nets.heads.actor import MANY_CHOICES, ActorConfig
+from yamame.nets.heads.critic import CriticConfig
 from yamame.nets.heads.popart import PopArtConfig
 from yamame.nets.positions import PositionKind
 from yamame.nets.sequence.base import model_config
@@ -150,10 +151,14 @@ def small_agent(
     token_shift: bool = False,
     position_embedding: PositionKind = TransformerConfig.position_embedding,
 ) -> AgentConfig:
-    """Return an agent of size `small`, trainable on a CPU, with heads of two hidden layers of `head_width`."""
+    """Return an agent of size `small`, trainable on a CPU, with heads of two hidden layers of `head_width`.
+
+    PopArt rescales the critics (differs from the paper).
+    """
     agent = AgentConfig(
         trajectory_encoder=TransformerConfig(token_shift=token_shift, position_embedding=position_embedding),
         actor=ActorConfig(probability_clip=probability_clip),
+        critic=CriticConfig(value_code=PopArtConfig(rescale_critics=True)),
         gammas=gammas,
         acting_gamma=acting_gamma,
         max_one_hot_choices=MANY_CHOICES,
@@ -167,11 +172,11 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     The context length is a whole trial, at most `MAX_CONTEXT` steps. The acting gamma is 1 - 1 / horizon, within 0.99
     and 0.999. Noise is annealed over the first half of the run. Differs from the paper, besides the sizes, in what
     makes trials of hundreds of steps learnable by few updates: targets that reach along the window (Retrace), three
-    gammas, PopArt that starts from the data and rescales the critics, relative positions, time as a fraction of the
-    horizon (not normalized), a learning rate that decays, target networks that follow faster, acting with averaged
-    weights, random actions that are repeated, random first trials, windows that cover the ends of trials longer than
-    the context, evaluations without the clip of probabilities, and a trained policy that is another gamma's, or acts
-    with its mode, if that earns more. docs/log.md has the measurements.
+    gammas, relative positions, time as a fraction of the horizon (not normalized), a learning rate that decays,
+    target networks that follow faster, acting with averaged weights, random actions that are repeated, random first
+    trials, windows that cover the ends of trials longer than the context, evaluations without the clip of
+    probabilities, and a trained policy that is another gamma's, or acts with its mode, if that earns more.
+    docs/log.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     max_envs = env_steps // (4 * env.max_trial_steps)
@@ -189,10 +194,9 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
                 agent,
                 timestep_encoder=replace(agent.timestep_encoder, normalize_time=False),
                 actor=replace(agent.actor, clip_evaluation=False),
-                critic=replace(agent.critic, value_code=PopArtConfig(initial_square=0.0, rescale_critics=True)),
             ),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=1.0, trace_decay=0.6),
+                td=TDLoss(trace_decay=0.6),
                 learning_rate=1e-3,
                 lr_warmup_updates=100,
                 lr_decay_updates=round(env_steps * updates_per_env_step),

@@ -40,8 +40,9 @@ class TDLoss:
 
     weight: float = 10.0
     """Weight in the sum of losses."""
-    reward_scale: float = 10.0
-    """Factor of the rewards in targets; the inputs of the network are not scaled."""
+    reward_scale: float = 1.0
+    """Factor of the rewards in targets; the inputs of the network are not scaled. It changes nothing where PopArt
+    starts from the data (paper: 10 to 100, where it starts from a constant)."""
     num_critics_in_target: int = 2
     """Size of the random subset of critics whose minimum is the target, sampled for every token and gamma (REDQ)."""
     n_step: int = 1
