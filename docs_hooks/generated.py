@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from yamame.cli import _parser, main
-from yamame.config.serialization import diff_configs
+from yamame.config.differences import diff_configs
 from yamame.metrics.registry import get_metric
 from yamame.recipes import PAPER, load_recipe, recipe_names
 from yamame.studies import load_study, study_names

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,16 @@ from yamame.distributed_context import (
     open_rendezvous,
 )
 from yamame.nets.heads.actor import Actor
+from yamame.nets.heads.popart import PopArtConfig
 
 UPDATES = 20
 LENGTHS = [12] * 9 + [7, 11, 3] + [2, 1, 5, 1, 12, 2, 1, 3, 4, 1, 2, 6]
 """Transitions of the 24 windows of a batch: the second half has a third of the tokens."""
 _MAX_TOKENS = 512
+
+
+AGENT = replace(TINY_AGENT, critic=replace(TINY_AGENT.critic, value_code=PopArtConfig(initial_square=100.0)))
+"""PopArt that starts from the data amplifies the rounding of a first batch in parts."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class Updates:
     """The update before which the last rank's rewards become NaN."""
     means_of_means: bool = False
     """An error on purpose: each process averages over its own tokens, and all average over processes."""
-    agent: Any = TINY_AGENT
+    agent: Any = AGENT
     learner: LearnerConfig = field(
         default_factory=lambda: LearnerConfig(
             learning_rate=3e-4, lr_warmup_updates=10, td=TDLoss(num_critics_in_target=4, n_step=3), tau=0.05
