@@ -31,7 +31,7 @@ class DistillationLearnerConfig:
 
     label_smoothing: float = 0.0
     """Weight of uniform choices in the labels of discrete actions; 0: the action of the history alone."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """Learning rate of AdamW."""
     lr_warmup_updates: int = 100
     """Updates over which the learning rate rises from 0."""
