@@ -110,6 +110,11 @@ class AlgorithmConfig(ABC):
         return False
 
     @property
+    def needs_stored_data(self) -> bool:
+        """Whether it learns from stored data alone: a run without any, or with trials of its own, is then refused."""
+        return False
+
+    @property
     @abstractmethod
     def model_width(self) -> int:
         """Width of the largest layers, from which `ComputeConfig` derives whether to compile."""

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
-from jaxtyping import Float32
+from jaxtyping import Float32, Shaped
 from typing_extensions import override
 
 from yamame.data.actions import ACTION_MASK_KEY
@@ -152,6 +152,18 @@ class SingleEnvConfig(EnvConfig):
         if keys and self.action_mask_key in leaf_names(space):
             keys = (*keys, self.action_mask_key)
         return select_leaves(space, keys, self.drop_obs_keys)
+
+
+class SupportsSolution(ABC):
+    """Mix-in of an `EnvConfig` whose tasks can be solved by who knows what the agent must find out."""
+
+    @abstractmethod
+    def solve(self, envs: TrialVectorEnv) -> Shaped[np.ndarray, "E ..."]:
+        """Return the best action of every environment, in the action space of the policy.
+
+        Args:
+            envs: Environments that `build` returned, after their `reset`.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)

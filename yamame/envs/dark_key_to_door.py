@@ -9,7 +9,7 @@ from jaxtyping import Float32, Int64, UInt8
 from typing_extensions import override
 
 from yamame.envs.base import TrialVectorEnv
-from yamame.envs.config import EnvConfig
+from yamame.envs.config import EnvConfig, SupportsSolution
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, HINT, WALL, GridCanvas
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.vector.numpy_env import NumpyVectorEnv, SingleEnvAdapter, StepResult, parse_reset_options
@@ -41,6 +41,7 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
         size: int = 9,
         attempt_length: int = 50,
         fixed_start: bool = False,
+        room_seed: int | None = None,
         render_mode: str | None = None,
     ) -> None:
         if size < 1 or attempt_length < 1:
@@ -52,6 +53,7 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
         self.start, self.key, self.door = np.full((3, num_envs), -1, np.int64)
         """Cell indices of the task; -1 before the first reset."""
         self._fixed_start = (size // 2) * size + size // 2 if fixed_start else None
+        self._room_seed = room_seed
         xy_of_cell = np.stack(np.divmod(np.arange(size * size), size), axis=1)
         self._next_cell = np.clip(xy_of_cell[:, None] + _MOVES, 0, size - 1) @ np.array([size, 1])
         self._observed_xy = (xy_of_cell / size).astype(np.float32)
@@ -64,7 +66,10 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
     ) -> tuple[Float32[np.ndarray, "E 4"], dict[str, Any]]:
         super().reset(seed=seed)
         rows, new_task = parse_reset_options(options, self.start >= 0)
-        cells = self.np_random.integers(self.size**2, size=(3, int(new_task.sum())))
+        if self._room_seed is None:
+            cells = self.np_random.integers(self.size**2, size=(3, int(new_task.sum())))
+        else:
+            cells = np.random.default_rng(self._room_seed).integers(self.size**2, size=(3, 1))
         self.start[new_task], self.key[new_task], self.door[new_task] = cells
         if self._fixed_start is not None:
             self.start[new_task] = self._fixed_start
@@ -83,6 +88,16 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
         out_of_time = (self._time >= self.attempt_length) & ~opened
         reward = (found | opened).astype(np.float64)
         return self._observe(), reward, opened, out_of_time, {"success": opened.copy()}
+
+    def shortest_moves(self) -> Int64[np.ndarray, "E"]:
+        """Return the first action of a shortest way to the key, or with the key to the door; along x before y.
+
+        A door in the cell of the key is open at the step after: there the action is to stay.
+        """
+        x, y = np.divmod(self._cell, self.size)
+        goal_x, goal_y = np.divmod(np.where(self._has_key, self.door, self.key), self.size)
+        conditions = [x > goal_x, x < goal_x, y > goal_y, y < goal_y]
+        return np.select(conditions, [1, 3, 0, 2], 4)
 
     @override
     def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:
@@ -112,7 +127,7 @@ class DarkKeyToDoorEnv(SingleEnvAdapter):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DarkKeyToDoorConfig(EnvConfig):
+class DarkKeyToDoorConfig(EnvConfig, SupportsSolution):
     """As many attempts in one room as fit into the horizon: exploit in later attempts what earlier ones found."""
 
     action_names = ("down", "left", "up", "right", "stay")
@@ -127,9 +142,12 @@ class DarkKeyToDoorConfig(EnvConfig):
     """Maximum number of steps of an attempt."""
     fixed_start: bool = False
     """Always start in the middle of the room; otherwise the start is part of the task."""
+    room_seed: int | None = None
+    """Seed of the only room of all trials, for agents that learn a single task; unset: each trial has a new one."""
 
     def __post_init__(self) -> None:
         check_range(self, "size", "horizon", "attempt_length", ge=1)
+        check_range(self, "room_seed", ge=0)
 
     @property
     @override
@@ -140,6 +158,17 @@ class DarkKeyToDoorConfig(EnvConfig):
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
         rooms = DarkKeyToDoorVectorEnv(
-            num_envs, size=self.size, attempt_length=self.attempt_length, fixed_start=self.fixed_start
+            num_envs,
+            size=self.size,
+            attempt_length=self.attempt_length,
+            fixed_start=self.fixed_start,
+            room_seed=self.room_seed,
         )
         return TrialWrapper(GymnasiumVectorAdapter(rooms, seed), horizon=self.horizon, attempts=None)
+
+    @override
+    def solve(self, envs: TrialVectorEnv) -> Int64[np.ndarray, "E"]:
+        assert isinstance(envs, TrialWrapper) and isinstance(envs.env, GymnasiumVectorAdapter)
+        rooms = envs.env.env
+        assert isinstance(rooms, DarkKeyToDoorVectorEnv)
+        return rooms.shortest_moves()

@@ -130,6 +130,9 @@ METRICS: tuple[Metric, ...] = (
            "negative value of the actor's actions and of their entropy, mean over the iteration", "reward"),
     Metric("loss/temperature", "Temperature loss",
            "log temperature by how far the entropy is above its target, mean over the iteration", "nats"),
+    Metric("loss/imitation", "Imitation loss",
+           "negative log-probability of the stored actions in distillation, with label smoothing if it is on, mean "
+           "over the iteration", "nats", "lower"),
     Metric("critic/explained_variance", "Explained variance",
            "1 minus the variance of PPO's advantages over that of its value targets, before the updates of the "
            "iteration; 0: the values are no better than a constant", "fraction", "higher"),

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from yamame.tools.options import add_command, add_flags, reject_unknown
+from yamame.errors import UserError
+from yamame.tools.options import add_command, add_flags, reject_unknown, whole_number
 
 if TYPE_CHECKING:
     from yamame.data.verify import CorruptedRecord
@@ -35,6 +36,7 @@ def register(subparsers: Any) -> None:
     bring = _add(verbs, "import", _import, "add the episodes of a Minari dataset to the replay store of a run")
     bring.add_argument("dataset", metavar="NAME_OR_DIR", help="the name of a local Minari dataset, or its directory")
     bring.add_argument("--protected", action="store_true", help="never evict the imported trajectories")
+    _add_histories(verbs)
 
 
 def _add(verbs: Any, verb: str, act: Callable[[argparse.Namespace], _Output], about: str) -> argparse.ArgumentParser:
@@ -42,6 +44,29 @@ def _add(verbs: Any, verb: str, act: Callable[[argparse.Namespace], _Output], ab
     parser.add_argument("path", type=Path, metavar="RUN", help="a run directory, or a store such as RUN/replay")
     add_flags(parser, "--import", "--json")
     return parser
+
+
+def _add_histories(verbs: Any) -> None:
+    about = "write learning histories to a new replay store, for --algorithm distillation"
+    histories = add_command(verbs, "histories", _histories, help=about, description=f"{about}. Flags of the task too.")
+    histories.add_argument("recipe", metavar="RECIPE", help="the task; --env.FIELD VALUE changes it")
+    histories.add_argument("--output", required=True, type=Path, metavar="DIR", help="directory of the new store")
+    histories.add_argument(
+        "--from",
+        dest="runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="runs that each learned one task: the trials of each become a history (default: a scripted learner)",
+    )
+    histories.add_argument("--count", type=whole_number, metavar="N", help="scripted: number of histories (1000)")
+    histories.add_argument("--initial-eps", type=float, metavar="P", help="scripted: noise of the first step (1)")
+    histories.add_argument("--final-eps", type=float, metavar="P", help="scripted: noise of the last step (0)")
+    histories.add_argument("--seed", type=whole_number, metavar="N", help="scripted: random seed (0)")
+    histories.add_argument(
+        "--keep-every", type=whole_number, default=1, metavar="K", help="of K episodes keep the first (1: all)"
+    )
+    add_flags(histories, "--import", "--json")
 
 
 def _run(act: Callable[[argparse.Namespace], _Output], options: argparse.Namespace, rest: list[str]) -> int:
@@ -124,3 +149,29 @@ def _import(options: argparse.Namespace) -> _Output:
 
     count = import_into(options.path, options.dataset, protected=options.protected)
     return {"imported": count, "protected": options.protected}, f"{count:,} trajectories imported", 0
+
+
+def _histories(options: argparse.Namespace, rest: list[str]) -> int:
+    from yamame.recipes import config_from_flags, load_recipe
+    from yamame.tools.histories import ScriptedLearner, run_histories, scripted_histories, write_histories
+
+    if others := [flag for flag in rest if flag.startswith("--") and not flag.startswith("--env.")]:
+        reject_unknown(others)
+    env = config_from_flags(load_recipe(options.recipe), [], rest).env
+    of_script = {name: getattr(options, name) for name in ("count", "seed", "initial_eps", "final_eps")}
+    given = {name: value for name, value in of_script.items() if value is not None}
+    if options.runs and given:
+        flag = next(iter(given)).replace("_", "-")
+        raise UserError(f"--{flag} is for a scripted learner: leave out --from, or --{flag}")
+    noise = {name: value for name, value in given.items() if name.endswith("_eps")}
+    script = ScriptedLearner(keep_every=options.keep_every, **noise)
+    if options.runs:
+        histories = run_histories(options.runs, keep_every=script.keep_every, horizon=env.max_trial_steps)
+    else:
+        count, seed = given.get("count", 1000), given.get("seed", 0)
+        histories = scripted_histories(env, script, count=count, seed=seed)
+    lengths = write_histories(options.output, histories)
+    report = {"output": str(options.output), "histories": len(lengths), "steps": int(lengths.sum())}
+    text = f"{options.output}: {len(lengths):,} histories, {int(lengths.sum()):,} steps"
+    print(json.dumps(report) if options.json else text)
+    return 0

@@ -81,6 +81,11 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         self._step = np.zeros(self.num_envs, np.int64)
         self._reports_success = False
 
+    @property
+    def env(self) -> VectorEnv:
+        """The vector environment."""
+        return self._env
+
     @override
     def reset(
         self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]

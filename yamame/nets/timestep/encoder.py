@@ -58,6 +58,9 @@ class TimestepEncoderConfig:
     normalize_time: bool = True
     """Normalize the time like the other features (paper). False: the fraction of the horizon as it is. While trials get
     longer, a normalized time is far above all earlier values, and what was learned does not hold there."""
+    observe_time: bool = True
+    """Observe the time. False: a zero in its place, so that nothing but the order of timesteps tells how much of the
+    trial is over."""
     encoder_overrides: tuple[str, ...] = ()
     """Encoders of single leaves as LEAF=KIND, such as `image=tokens` for MiniGrid. Kinds are vector, image, tokens,
     text, instruction_tokens, instruction_coordinates and the names of further files in yamame/nets/timestep/."""
@@ -198,6 +201,7 @@ class TimestepEncoder(nn.Module):
         num_choices_embedded = len(self.num_action_choices) if embeds else 0
         self.num_features = self.observation_size + 3 + (num_choices_embedded or action_size(action_space))
         """F."""
+        self.observes_time = config.observe_time
         self.unscaled_F: Tensor
         is_time_F = torch.arange(self.num_features) == self.observation_size + 2
         self.register_buffer("unscaled_F", is_time_F & (not config.normalize_time), persistent=False)
@@ -233,6 +237,8 @@ class TimestepEncoder(nn.Module):
         dtype = self.normalizer.mean.dtype
         features = [_flat(observation[name], sizes).to(dtype) for name, sizes in self.one_hot_sizes.items()]
         fraction = time.to(dtype) / horizon.clamp(min=1.0)  # padding has no horizon
+        if not self.observes_time:
+            fraction = torch.zeros_like(fraction)
         has_previous = time > 0
         reward = torch.where(has_previous, previous_reward.to(dtype), 0.0)
         side = torch.stack([episode_start.to(dtype), reward, fraction], dim=1)

@@ -1,0 +1,1 @@
+"""Algorithm distillation: supervised prediction of the actions of learning histories (arXiv 2210.14215)."""
