@@ -234,7 +234,8 @@ def _train_and_evaluate(trainer: Trainer, *, quiet: bool, track: Sequence[str] |
             print(f"{config.env.task_name}: {trainer.algorithm.compute}", file=sys.stderr)
             if trainer.state.random_baseline is None:
                 print(f"evaluating random actions over {config.eval.final_trials} trials", file=sys.stderr)
-        announces = config.updates_per_env_step and (is_first_update_late(config) or not quiet)
+        collects = config.updates_per_env_step and not config.offline.is_offline_only
+        announces = collects and (is_first_update_late(config) or not quiet)
         if distributed.is_main and announces and not trainer.algorithm.num_updates:
             print(describe_first_update(config), file=sys.stderr)
         unit = "simulated env steps" if config.offline.is_offline_only else "env steps"

@@ -68,6 +68,14 @@ def test_no_environment_is_stepped_and_the_length_is_in_updates(
     assert {line["updates"] for line in read_metrics(run.directory)} > {40}
 
 
+def test_nothing_is_said_of_the_first_environment_steps(
+    tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_run(tiny_config(**offline(source)), ABOUT, run_dir=tmp_path / "run", quiet=False)
+    said = capsys.readouterr().err
+    assert "evaluating random actions" in said and "first update" not in said
+
+
 def test_same_seed_same_run_to_the_bit(tmp_path: Path, source: Path) -> None:
     first, second = (trained(tmp_path / name, **offline(source)) for name in "ab")
     other = trained(tmp_path / "c", **offline(source, seed=1))
