@@ -1,9 +1,14 @@
+import os
+
 import hypothesis
 import pytest
 import torch
 
 # test processes share the cores: two busy thread pools are many times slower than one thread each
 torch.set_num_threads(1)
+
+# of Ray, too: with its default, 15, its workers starve beside other tests
+os.environ["RAY_worker_niceness"] = "0"
 
 # and no example is wrong for being slow
 hypothesis.settings.register_profile("without deadline", deadline=None)

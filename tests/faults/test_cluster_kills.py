@@ -38,7 +38,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     paths = [str(HERE), str(HERE.parent / "helpers"), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_worker_niceness", "0")  # with Ray's 15, collectors starve on a busy machine
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     yield cluster
     cluster.shutdown()
