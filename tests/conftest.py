@@ -8,7 +8,7 @@ import torch
 torch.set_num_threads(1)
 
 # of Ray, too: with its default, 15, its workers starve beside other tests
-os.environ["RAY_worker_niceness"] = "0"
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 
 # and no example is wrong for being slow
 hypothesis.settings.register_profile("without deadline", deadline=None)
