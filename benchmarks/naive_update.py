@@ -119,6 +119,7 @@ class NaiveLearner:
         probability, _ = self.slow.policy(state)
         raw = (self.slow.values(state) * probability[:, :, None]).sum(-1)
         value = self.popart.deviation() * (self.popart.scale * raw + self.popart.shift) + self.popart.mean
+        value = value * (self.popart.count > 0)
         if td.num_critics_in_target < value.shape[2]:
             order = torch.rand(value.shape, generator=self.generator, device=value.device).argsort(2)
             value = value.gather(2, order[:, :, : td.num_critics_in_target])
@@ -263,6 +264,10 @@ class _PopArt:
         return (self.square - self.mean.square()).clamp(1e-8, 1e12).sqrt()
 
     def update(self, target: Tensor, valid: Tensor) -> None:
+        if not self.count:
+            self.count += 1
+            self.mean, self.square = _masked_mean(target, valid), _masked_mean(target.square(), valid)
+            return
         mean, deviation = self.mean, self.deviation()
         self.count += 1
         beta = self.beta / (1.0 - (1.0 - self.beta) ** self.count)

@@ -112,7 +112,7 @@ def joined_history(trials: Iterable[Trajectory], *, keep_every: int, horizon: in
     success = [each.success for each in parts if each.success is not None]
     extras = {name for name in first.extras if all(name in each.extras for each in parts)}
 
-    def whole(arrays: Sequence[Shaped[np.ndarray, "rows ..."]]) -> Shaped[np.ndarray, "rows ..."]:
+    def whole(arrays: Sequence[Shaped[np.ndarray, "_ ..."]]) -> Shaped[np.ndarray, "rows ..."]:
         """Concatenate, of every trial but the last without what it ended with."""
         return np.concatenate([*(array[:-1] for array in arrays[:-1]), arrays[-1]])
 

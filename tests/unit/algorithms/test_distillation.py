@@ -38,6 +38,7 @@ from yamame.nets.heads.actor import Actor, ActorConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.recipes import config_from_flags, load_recipe, with_algorithm
+from yamame.training.run_files import RunMetadata
 from yamame.training.start import train_run
 
 TINY_ROTARY = replace(TINY_TRANSFORMER, position_embedding="rotary")
@@ -232,7 +233,12 @@ def test_its_settings_hide_the_time_and_keep_the_networks() -> None:
 def test_without_stored_histories_alone_it_is_refused_in_a_line(flags: list[str], tmp_path: Any) -> None:
     recipe = with_algorithm(load_recipe("dark-key-to-door"), "distillation")
     with pytest.raises(UserError, match=r"learns from stored data alone: pass --offline\.data"):
-        train_run(config_from_flags(recipe, [], flags), None, run_dir=tmp_path / "run", quiet=True)  # type: ignore[arg-type]
+        train_run(
+            config_from_flags(recipe, [], flags),
+            RunMetadata(recipe="dark-key-to-door"),
+            run_dir=tmp_path / "run",
+            quiet=True,
+        )
     assert not (tmp_path / "run").exists()
 
 
