@@ -6,6 +6,7 @@ from yamame.config.serialization import from_json, to_json
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
 from yamame.envs.package_delivery import PackageDeliveryConfig
 from yamame.errors import UserError
+from yamame.nets.heads.classification import ClassificationConfig
 from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
@@ -86,6 +87,26 @@ def test_variants() -> None:
         apply_variants(base, ["no-memori"])
     flags = config_from_flags(recipe, ["gru"], ["--agent.trajectory-encoder.d-model", "32"])
     assert flags.algorithm.agent.trajectory_encoder.state_size == 32
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_amago_2_is_a_variant_of_every_recipe(name: str) -> None:
+    recipe = load_recipe(name)
+    config = apply_variants(recipe.make_config(recipe.env), ["amago-2"])
+    agent, learner = config.algorithm.agent, config.algorithm.learner
+    assert isinstance(agent.critic.value_code, ClassificationConfig) and agent.num_policy_samples == 3
+    assert (learner.policy_gradient.weight, learner.filtered_bc.weight, learner.is_pessimistic) == (0.0, 1.0, False)
+    assert learner.td.num_critics_in_target == agent.critic.num_critics
+    assert from_json(RunConfig, to_json(config)) == config
+    with pytest.raises(UserError, match="no-popart changes nothing here"):
+        apply_variants(config, ["no-popart"])
+
+
+def test_flags_reach_the_bins_and_the_filter_of_amago_2() -> None:
+    flags = ["--agent.critic.value-code.label", "hl_gauss", "--learner.filtered-bc.filter", "exponential"]
+    config = config_from_flags(load_recipe(TMAZE), ["amago-2"], flags)
+    assert config.algorithm.agent.critic.value_code == ClassificationConfig(label="hl_gauss")
+    assert config.algorithm.learner.filtered_bc.filter == "exponential"
 
 
 def test_variants_without_what_is_not_of_the_paper() -> None:

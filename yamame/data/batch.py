@@ -130,7 +130,7 @@ class Predictions:
     q_data_NKG: Float[Tensor, "N K G"]
     """Q(s, a_data): gradient to critics and encoder."""
     q_policy_NKG: Float[Tensor, "N K G"]
-    """Q(s, a_pi): gradient to actor and encoder through the action only, never to the critics."""
+    """Q(s, a_pi), or its mean over samples: gradient to actor and encoder through the action, never to the critics."""
     td_target_NG: Float[Tensor, "N G"]
     """Normalized TD target; no gradient."""
     td_loss_NKG: Float[Tensor, "N K G"]

@@ -146,6 +146,9 @@ METRICS: tuple[Metric, ...] = (
            "standard deviations of the target", "lower"),
     Metric("critic/q_mean", "Q", "mean value of the data actions over the iteration", "reward"),
     Metric("critic/td_target_mean", "TD target", "mean TD target at the acting gamma over the iteration", "reward"),
+    Metric("critic/td_target_clamped_fraction", "Clamped TD targets",
+           "fraction of the TD targets at the acting gamma that are beyond the bins of the critics, mean over the "
+           "iteration (values by classification alone)", "fraction", "lower"),
     Metric("critic/popart_std", "PopArt std", "running standard deviation of the TD targets at the acting gamma",
            "reward"),
     Metric("critic/td_target_mean_gamma_<gamma>", "TD target by gamma",

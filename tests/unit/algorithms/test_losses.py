@@ -1,5 +1,6 @@
 """The three losses on numbers made by hand: two tokens, two critics, two discounts."""
 
+import math
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from tiny_agents import double_batch, random_windows
 from torch import Tensor
 
+from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
@@ -133,3 +135,41 @@ def test_imitation_sends_no_gradient_through_the_advantage() -> None:
 
 def test_default_weights_are_the_papers() -> None:
     assert (TDLoss().weight, PolicyGradientLoss().weight, FilteredBCLoss().weight) == (10.0, 1.0, 0.1)
+
+
+def test_the_exponential_filter_weighs_actions_by_their_advantages() -> None:
+    """Advantages: 0.75, 1 and 2.5, -3, with log-probabilities -1, -2 and -3, -4."""
+    output = FilteredBCLoss(filter="exponential", beta=2.0)(BATCH, predictions())
+    e = math.exp
+    assert output.per_token.tolist() == [
+        pytest.approx((e(1.5) + 2.0 * e(2.0)) / 2),
+        pytest.approx((3.0 * 20.0 + 4.0 * e(-6.0)) / 2),
+    ]
+    assert output.metrics["actor/filtered_bc_fraction"].item() == 1.0
+    highest = FilteredBCLoss(filter="exponential", max_filter_weight=1.0)(BATCH, predictions())
+    assert highest.per_token[0].item() == 1.5
+    huge = predictions(q_data_NKG=1e30 * predictions().q_data_NKG)
+    assert FilteredBCLoss(filter="exponential")(BATCH, huge).per_token.isfinite().all()
+
+
+def test_the_exponential_filter_sends_no_gradient_through_the_advantage() -> None:
+    q_data = predictions().q_data_NKG.clone().requires_grad_()
+    log_prob = predictions().log_prob_NG.clone().requires_grad_()
+    loss = FilteredBCLoss(filter="exponential")(BATCH, predictions(q_data_NKG=q_data, log_prob_NG=log_prob))
+    loss.per_token.sum().backward()
+    assert q_data.grad is None and log_prob.grad is not None and (log_prob.grad < 0.0).all()
+
+
+def test_invalid_filters_and_what_imitates_all() -> None:
+    for field in ("beta", "max_filter_weight"):
+        with pytest.raises(UserError, match=field):
+            FilteredBCLoss(**{field: 0.0})
+    assert FilteredBCLoss(advantage_threshold=-1e9).imitates_all
+    assert not FilteredBCLoss().imitates_all
+    assert not FilteredBCLoss(advantage_threshold=-1e9, filter="exponential").imitates_all
+
+
+def test_targets_are_minima_unless_they_are_to_be_means_or_the_actor_only_imitates() -> None:
+    assert LearnerConfig().is_pessimistic
+    assert not LearnerConfig(td=TDLoss(critic_reduction="mean")).is_pessimistic
+    assert not LearnerConfig(policy_gradient=PolicyGradientLoss(weight=0.0)).is_pessimistic

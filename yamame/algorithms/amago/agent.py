@@ -23,7 +23,7 @@ from yamame.data.spaces import flatten_space
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
 from yamame.nets.blocks import InputNormalizer, at_least_float32
-from yamame.nets.heads.actor import Actor
+from yamame.nets.heads.actor import Actor, detached
 from yamame.nets.heads.critic import CriticConfig
 
 _MAX_ABS_DELTA = 10.0
@@ -48,12 +48,16 @@ class AgentConfig(NetworksConfig):
     """Number of choices, summed over the components of a discrete action, above which choices are embedded in the
     networks' inputs and critics evaluate samples of the policy. 0: choices are one-hot vectors, and critics evaluate
     every choice of a single component (paper)."""
+    num_policy_samples: int = 0
+    """Actions whose mean value is that of the policy in the losses of the actor; the critics' targets use one. Choices
+    of discrete actions are then inputs of the critics, as Box actions are (AMAGO-2: 3). 0: one, and for a single
+    discrete component the exact expectation over all choices (paper)."""
     popart: bool = True
-    """Normalize values with PopArt; off: no normalization (paper: ablation)."""
+    """Normalize values with PopArt; off: no normalization (paper: ablation). No effect on other value codes."""
 
     def __post_init__(self) -> None:
         check_range(self, "gammas", "acting_gamma", gt=0, lt=1)
-        check_range(self, "max_one_hot_choices", ge=0)
+        check_range(self, "max_one_hot_choices", "num_policy_samples", ge=0)
 
     @override
     def with_head_sizes(self, hidden_sizes: Sequence[int]) -> "AgentConfig":
@@ -116,8 +120,14 @@ class Agent(ActingModel):
             input_size=config.timestep_encoder.output_size, attention_window=context_length + 1, max_timestep=horizon
         )
         state_size = config.trajectory_encoder.state_size
+        samples = config.num_policy_samples > 0
         self.actor = Actor(
-            config.actor, input_size=state_size, action_space=action_space, num_gammas=len(gammas), embeds=embeds
+            config.actor,
+            input_size=state_size,
+            action_space=action_space,
+            num_gammas=len(gammas),
+            embeds=embeds,
+            samples=samples,
         )
         self.value_code = config.critic.value_code.build(len(gammas), normalize=config.popart)
         self.critic = config.critic.build(
@@ -126,6 +136,7 @@ class Agent(ActingModel):
             gammas_G=self.gammas_G,
             num_outputs=self.value_code.num_outputs,
             embeds=embeds,
+            samples=samples,
         )
         self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
@@ -214,6 +225,14 @@ class Agent(ActingModel):
         q_data = code.denormalize(code.decode(output))
         return TargetValues(code.denormalize(q_policy), q_data, policy.executed_log_prob(action))
 
+    def policy_noise(self, state_ND: Float[Tensor, "N D"], generator: torch.Generator) -> Float[Tensor, "N G _"] | None:
+        """Return the noise of `predict`: that of `Actor.sample_noise` for each sample, side by side."""
+        first = self.actor.sample_noise(state_ND, generator)
+        if first is None or self.config.num_policy_samples <= 1:
+            return first
+        others = [self.actor.sample_noise(state_ND, generator) for _ in range(self.config.num_policy_samples - 1)]
+        return torch.cat([first, *(noise for noise in others if noise is not None)], dim=-1)
+
     def predict(
         self,
         state_ND: Float[Tensor, "N D"],
@@ -221,13 +240,24 @@ class Agent(ActingModel):
         td_target_NG: Float[Tensor, "N G"],
         noise_NGA: Float[Tensor, "N G _"] | None,
         target_delta_NO: Float[Tensor, "N O"] | None = None,
+        *,
+        policy_gradient: bool = True,
     ) -> Predictions:
-        """Return the inputs of the losses, from normalized TD targets and the noise of `Actor.sample_noise`."""
+        """Return the inputs of the losses, from normalized TD targets and `policy_noise`.
+
+        Without `policy_gradient` the policy's value has no gradient, which takes less time.
+        """
         policy = self.actor(state_ND, batch.action_mask)
-        output, q_policy = self.critic.q_values(state_ND, batch.action, policy, noise_NGA, self.value_code)
+        valued = policy if policy_gradient else detached(policy)
+        first, *others = self._noise_of_samples(noise_NGA)
+        output, q_policy = self.critic.q_values(state_ND, batch.action, valued, first, self.value_code)
+        for noise in others:
+            q_policy = q_policy + self.critic.frozen_policy_q(state_ND, valued, noise, self.value_code)
+        if others:
+            q_policy = q_policy / (1 + len(others))
         return Predictions(
             log_prob_NG=policy.log_prob(batch.action),
-            entropy_NG=policy.entropy(noise_NGA),
+            entropy_NG=policy.entropy(first),
             q_data_NKG=self.value_code.decode(output),
             q_policy_NKG=q_policy,
             td_target_NG=td_target_NG,
@@ -263,6 +293,11 @@ class Agent(ActingModel):
     def acting_module(self, name: str) -> Any:
         """Return one of `ACTING_MODULES`: its moving average if there is one."""
         return getattr(self, name) if self.averaged is None else self.averaged[name]
+
+    def _noise_of_samples(self, noise_NGA: Float[Tensor, "N G _"] | None) -> Sequence[Float[Tensor, "N G _"] | None]:
+        if noise_NGA is None or self.config.num_policy_samples <= 1:
+            return (noise_NGA,)
+        return [noise.contiguous() for noise in noise_NGA.chunk(self.config.num_policy_samples, dim=-1)]
 
     @torch.no_grad()
     def _deltas(self, features_NF: Float[Tensor, "N F"], output_size: int) -> Float[Tensor, "N O"]:

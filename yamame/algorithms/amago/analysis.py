@@ -83,7 +83,7 @@ def _in_rewards(agent: Agent, raw_NKG: Float[Tensor, "N K G"], reward_scale: flo
 
 def _zero_noise(agent: Agent, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N G A"] | None:
     """Noise with which the sampled action is the mode; None if no noise is needed for that."""
-    if agent.actor.discrete or agent.actor.embeds:
+    if agent.actor.discrete or agent.actor.samples_choices:
         return None
     return state_ND.new_zeros(len(state_ND), len(agent.gammas_G), agent.actor.action_size)
 

@@ -10,7 +10,6 @@ from yamame.algorithms.acting_model import ACTING_MODULES
 from yamame.algorithms.amago.agent import Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
-from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS
 from yamame.algorithms.amago.values import AMAGOValues
 from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis, SupportsValues
 from yamame.algorithms.base import AlgorithmConfig
@@ -60,7 +59,7 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
 
     def _offline_remark(self) -> str:
         imitation, settings = self.learner.filtered_bc, "learner.filtered_bc.weight 1, advantage_threshold -1e9"
-        if imitation.advantage_threshold <= ALL_ACTIONS and imitation.weight >= 1:
+        if imitation.imitates_all and imitation.weight >= 1:
             return f"stored data alone: all of its actions are imitated, beside the policy gradient ({settings})"
         return (
             "stored data alone, whose actions are not all imitated: on demonstrations the result may be below random "

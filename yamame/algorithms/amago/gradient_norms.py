@@ -43,7 +43,7 @@ def gradient_norms(
         generator: Of the noise of actions.
         compute: Precision.
     """
-    noise, delta_NO = agent.actor.sample_noise(state_ND.detach(), generator), agent.observation_deltas(features_NF)
+    noise, delta_NO = agent.policy_noise(state_ND.detach(), generator), agent.observation_deltas(features_NF)
     losses = [loss for loss in losses if loss.weight]
     state_gradients: dict[str, list[Tensor]] = {loss.name: [] for loss in losses}
     gradients = {loss.name: [torch.zeros_like(parameter) for parameter in parameters] for loss in losses}

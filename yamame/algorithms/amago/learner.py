@@ -78,6 +78,11 @@ class LearnerConfig:
         world_model = (self.world_model,) if self.world_model.weight else ()
         return (self.td, self.policy_gradient, self.filtered_bc, *world_model, *self.extra_losses)
 
+    @property
+    def is_pessimistic(self) -> bool:
+        """Whether targets are minima of critics: not by choice, nor if the actor only imitates."""
+        return self.td.critic_reduction == "min" and self.policy_gradient.weight > 0
+
     def lr_at(self, update: int) -> float:
         """Return the learning rate of an update, counted from 1."""
         warmup = min(1.0, update / max(1, self.lr_warmup_updates))
@@ -263,6 +268,7 @@ class Learner(Algorithm):
             "optim/grad_norm": norm,
             "critic/td_target_mean": target_mean / scale,
             **{name: value / scale for name, value in agent.value_code.metrics().items()},
+            **agent.value_code.unitless_metrics(),
         }
 
     def _measure_gradient_norms(self, batch: Batch) -> Metrics:
@@ -308,7 +314,7 @@ class Learner(Algorithm):
             TargetValues.concatenate(values),
             self.agent.gammas_G,
             generator,
-            pessimistic=self.config.policy_gradient.weight > 0,
+            pessimistic=self.config.is_pessimistic,
         )
 
     def _backward_heads(
@@ -325,7 +331,7 @@ class Learner(Algorithm):
         All are this rank's terms of a sum over ranks. Heads process tokens independently, in chunks, so that the
         activations of one chunk are in memory at a time: most of the memory of an update at long context.
         """
-        noise = self.agent.actor.sample_noise(state_ND, self.generator)
+        noise = self.agent.policy_noise(state_ND, self.generator)
         total, gradients = state_ND.new_zeros(()), []
         names: Sequence[str] = ()
         means: Tensor | float = 0.0
@@ -356,7 +362,14 @@ class Learner(Algorithm):
         target_delta_NO: Float[Tensor, "N O"] | None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """Return the weighted sum of all losses, averaged over the tokens with a transition."""
-        predictions = self.agent.predict(state_ND, batch, td_target_NG, noise_NGA, target_delta_NO)
+        predictions = self.agent.predict(
+            state_ND,
+            batch,
+            td_target_NG,
+            noise_NGA,
+            target_delta_NO,
+            policy_gradient=self.config.policy_gradient.weight > 0 or bool(self.config.extra_losses),
+        )
         outputs = [loss(batch, predictions) for loss in self._losses]
         means = masked_mean(torch.stack([output.per_token for output in outputs], dim=1), batch.loss_mask).unbind()
         total = state_ND.new_zeros(())

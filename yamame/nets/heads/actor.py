@@ -34,6 +34,11 @@ def distribution_tensors(policy: PolicyDistribution) -> dict[str, Shaped[Tensor,
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
+def detached(policy: PolicyDistribution) -> PolicyDistribution:
+    """Return the distribution without gradients."""
+    return with_tensors(policy, {name: tensor.detach() for name, tensor in distribution_tensors(policy).items()})
+
+
 def with_tensors(policy: PolicyDistribution, tensors: Mapping[str, Any]) -> PolicyDistribution:
     """Return the distribution with other `distribution_tensors`, such as copies on another device."""
     if isinstance(policy, FactoredPolicy):
@@ -69,7 +74,8 @@ class ActorConfig:
 class Actor(nn.Module):
     """State -> MLP -> parameters of G action distributions. Paper: appendix A.
 
-    With `embeds`, critics embed the choices of discrete actions, and evaluate samples of the policy.
+    With `embeds`, critics embed the choices of discrete actions, and evaluate samples of the policy. With `samples`
+    they evaluate samples of every kind of action.
     """
 
     def __init__(
@@ -80,6 +86,7 @@ class Actor(nn.Module):
         action_space: PolicyActionSpace,
         num_gammas: int,
         embeds: bool = False,
+        samples: bool = False,
     ) -> None:
         super().__init__()
         self.discrete = isinstance(action_space, spaces.Discrete)
@@ -88,6 +95,8 @@ class Actor(nn.Module):
         self.action_size = action_size(action_space)
         self.clip = config.probability_clip
         self.embeds = embeds
+        self.samples_choices = embeds or (self.discrete and samples)
+        """Whether policies are `SampledCategoricalPolicy`, in one or several components."""
         if embeds:
             low, high = config.probability_clip
             self.clip = low * min(1.0, MANY_CHOICES / max(num_choices(action_space))), high
@@ -99,20 +108,22 @@ class Actor(nn.Module):
         """Return the policy of every discount over the actions that the mask allows (None: all)."""
         raw_NGA = at_least_float32(self.mlp(state_ND)).unflatten(1, (self.num_gammas, -1))
         if self.discrete:
-            kind = SampledCategoricalPolicy if self.embeds else CategoricalPolicy
+            kind = SampledCategoricalPolicy if self.samples_choices else CategoricalPolicy
             return kind.from_logits(raw_NGA, self.clip, None if mask_NA is None else mask_NA[:, None])
         if self.components is not None:
-            return FactoredPolicy.from_logits(raw_NGA, self.components, self.clip, mask_NA, sampled=self.embeds)
+            return FactoredPolicy.from_logits(
+                raw_NGA, self.components, self.clip, mask_NA, sampled=self.samples_choices
+            )
         return TanhGaussianPolicy.from_outputs(raw_NGA)
 
     def sample_noise(self, state_ND: Float[Tensor, "N D"], generator: torch.Generator) -> Float[Tensor, "N G _"] | None:
         """Sample the noise of `action_vector` for every token and discount.
 
-        Normal for Box, Gumbel for MultiDiscrete, uniform for each component if it embeds, and None for Discrete
+        Normal for Box, Gumbel for MultiDiscrete, uniform for each component if `samples_choices`, and None for Discrete
         otherwise, where values are exact expectations. Sampled separately from `forward`, so that results do not depend
         on the number of chunks.
         """
-        if self.embeds:
+        if self.samples_choices:
             shape = (state_ND.shape[0], self.num_gammas, self.components.count if self.components else 1)
             return torch.rand(shape, generator=generator, dtype=state_ND.dtype, device=state_ND.device)
         if self.discrete:

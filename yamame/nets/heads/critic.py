@@ -54,12 +54,13 @@ class CriticConfig:
         gammas_G: Float[Tensor, "G"],
         num_outputs: int = 1,
         embeds: bool = False,
+        samples: bool = False,
     ) -> "Critic":
         """Return the critics for an action space, with `num_outputs` (Z) outputs for each value.
 
-        With `embeds`, discrete actions are embedded inputs.
+        With `embeds`, discrete actions are embedded inputs; with `samples`, every kind of action is an input.
         """
-        if isinstance(action_space, spaces.Discrete) and not embeds:
+        if isinstance(action_space, spaces.Discrete) and not (embeds or samples):
             return DiscreteCritic(
                 self,
                 input_size=input_size,
@@ -124,6 +125,16 @@ class DiscreteCritic(nn.Module):
         """Return the critic values Q(s, pi), exact."""
         return _expectation(value_code.decode(self(state_ND)), policy)
 
+    def frozen_policy_q(
+        self,
+        state_ND: Float[Tensor, "N D"],
+        policy: PolicyDistribution,
+        noise_NGA: Float[Tensor, "N G A"] | None,
+        value_code: ValueCode,
+    ) -> Float[Tensor, "N K G"]:
+        """Return the critic values Q(s, pi), with a gradient to the policy alone."""
+        return _expectation(value_code.decode(self(state_ND).detach()), policy)
+
     @torch.no_grad()
     def absorb_scale(
         self, scale_G: Float[Tensor, "G"], shift_G: Float[Tensor, "G"]
@@ -172,7 +183,7 @@ class ActionInputCritic(nn.Module):
     def forward(
         self, state_ND: Float[Tensor, "N D"], action_NGA: Shaped[Tensor, "N #G _"], *, detach_weights: bool = False
     ) -> Float[Tensor, "N K G Z"]:
-        """Return the outputs for one action per discount: a vector, or the choices of all components to be embedded.
+        """Return the outputs for one action per discount: a vector, or the choices of all components.
 
         With `detach_weights`, gradients reach the actions but not the critics.
         """
@@ -180,6 +191,9 @@ class ActionInputCritic(nn.Module):
             action_NGA = self.embedding(action_NGA, detach_weights=detach_weights)
         elif not self.num_choices:
             action_NGA = action_NGA.clamp(-0.999, 0.999)
+        elif not action_NGA.is_floating_point():
+            one_hot = concat_one_hot(action_NGA.flatten(0, 1), self.num_choices)
+            action_NGA = one_hot.unflatten(0, action_NGA.shape[:2]).to(state_ND.dtype)
         first = self.layers[0]
         weight, bias = (first.weight.detach(), first.bias.detach()) if detach_weights else (first.weight, first.bias)
         state_weight, action_weight, feature_weight = weight.split(self.split, dim=1)
@@ -206,17 +220,23 @@ class ActionInputCritic(nn.Module):
 
         Q(s, a_pi) has a gradient to the policy alone.
         """
+        action_NA = action.reshape(len(action), len(self.num_choices)) if self.num_choices else action
+        q_policy = self.frozen_policy_q(state_ND, policy, noise_NGA, value_code)
+        return self(state_ND, action_NA[:, None]), q_policy
+
+    def frozen_policy_q(
+        self,
+        state_ND: Float[Tensor, "N D"],
+        policy: PolicyDistribution,
+        noise_NGA: Float[Tensor, "N G _"] | None,
+        value_code: ValueCode,
+    ) -> Float[Tensor, "N K G"]:
+        """Return the critic values Q(s, a_pi) of the action made from the noise, with a gradient to the policy only."""
         assert not isinstance(policy, CategoricalPolicy)
-        if self.embedding is not None:
-            action_NA = action.reshape(len(action), len(self.num_choices))
-        else:
-            assert noise_NGA is not None
-            action_NA = concat_one_hot(action, self.num_choices).to(noise_NGA.dtype) if self.num_choices else action
         state = state_ND.detach()
-        q_policy = policy.expected_value(
+        return policy.expected_value(
             lambda action_NGA: value_code.decode(self(state, action_NGA, detach_weights=True)), noise_NGA
         )
-        return self(state_ND, action_NA[:, None]), q_policy
 
     def policy_q(
         self,

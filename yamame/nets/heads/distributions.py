@@ -214,6 +214,8 @@ class SampledCategoricalPolicy:
         """Return q of the sample, with an unbiased gradient of the expectation under the softmax: see
         `FactoredPolicy.expected_value`."""
         choice_NG = self.pick(noise_NG1)
+        if not self.log_softmax_NGA.requires_grad:
+            return q(choice_NG[..., None])
         with torch.no_grad():
             value_NKG = q(choice_NG[..., None])
             advantage_NKG = value_NKG - q(self.mode()[..., None])
@@ -339,6 +341,8 @@ class FactoredPolicy:
         untrained between one-hot vectors, and policies that were right drifted away.
         """
         choice_MG = self._choice(noise_NGA)
+        if not self.categorical.log_softmax_NGA.requires_grad:
+            return q(self._vector(choice_MG))
         with torch.no_grad():
             value_NKG = q(self._vector(choice_MG))
             advantage_NKG = value_NKG - q(self._vector(self.categorical.mode()))

@@ -70,6 +70,10 @@ class ValueCode(nn.Module):
         """Return metrics of the acting discount (the last one), in units of scaled reward."""
         return {}
 
+    def unitless_metrics(self) -> Mapping[str, Float[Tensor, ""]]:
+        """Return metrics of the acting discount that do not depend on the unit of rewards, such as fractions."""
+        return {}
+
     def metrics_by_gamma(self) -> Mapping[str, Float[Tensor, "G"]]:
         """Return metrics of every discount, in units of scaled reward."""
         return {}

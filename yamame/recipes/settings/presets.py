@@ -9,7 +9,7 @@ from yamame.algorithms.amago.agent import AgentConfig
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.gammas import SHORT_GAMMAS
 from yamame.algorithms.amago.learner import LearnerConfig
-from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS
+from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS, FilteredBCLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.networks import NetworksConfig
 from yamame.algorithms.selection import algorithm_config
@@ -19,6 +19,7 @@ from yamame.data.sampler import ReplayConfig
 from yamame.envs.config import EnvConfig, GoalEnvConfig
 from yamame.errors import UserError
 from yamame.nets.heads.actor import MANY_CHOICES, ActorConfig
+from yamame.nets.heads.classification import ClassificationConfig
 from yamame.nets.heads.critic import CriticConfig
 from yamame.nets.heads.popart import PopArtConfig
 from yamame.nets.positions import PositionKind
@@ -301,6 +302,28 @@ def _replace_relabeling(config: RunConfig, **changes: Any) -> RunConfig:
     return replace(config, replay=replace(config.replay, relabel=relabel))
 
 
+def _amago_2(config: RunConfig) -> RunConfig:
+    """AMAGO-2 (Grigsby et al. 2024): values by classification, and an actor that only imitates what is better.
+
+    The mean of all critics is the target, and three actions give the value of the policy. Networks, discounts, traces
+    and everything else are those of the config. Differs from AMAGO-2 in the threshold of the filter, which is 0 there,
+    so that rounding decides about actions that the policy itself takes.
+    """
+    agent, learner = amago_config(config).agent, amago_config(config).learner
+    config = replace_agent_fields(
+        config,
+        critic=replace(agent.critic, value_code=ClassificationConfig()),
+        num_policy_samples=3,
+        popart=False,
+    )
+    return replace_learner_fields(
+        config,
+        td=replace(learner.td, num_critics_in_target=agent.critic.num_critics, critic_reduction="mean"),
+        policy_gradient=replace(learner.policy_gradient, weight=0.0, critic_reduction="mean"),
+        filtered_bc=replace(learner.filtered_bc, weight=1.0, advantage_threshold=FilteredBCLoss.advantage_threshold),
+    )
+
+
 VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     # a single gamma, the acting one
     "no-multi-gamma": partial(replace_agent_fields, multi_gamma=False),
@@ -321,6 +344,8 @@ VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     # instructions of a single sub-goal, or without the sub-goals after the active one
     "no-multi-goal": partial(_replace_goal_env, max_goals=1),
     "no-planning": partial(_replace_goal_env, hide_future_goals=True),
+    # values by classification, filtered behavior cloning in place of the policy gradient
+    "amago-2": _amago_2,
     **PPO_VARIANTS,
 }
 

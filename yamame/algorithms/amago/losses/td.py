@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -45,6 +45,9 @@ class TDLoss:
     starts from the data (paper: 10 to 100, where it starts from a constant)."""
     num_critics_in_target: int = 2
     """Size of the random subset of critics whose minimum is the target, sampled for every token and gamma (REDQ)."""
+    critic_reduction: Literal["min", "mean"] = "min"
+    """Reduction over that subset. Without a policy gradient it is the mean: who only imitates exploits no overestimate
+    (as in the authors' code)."""
     n_step: int = 1
     """Number of rewards before the bootstrapped value, with `trace_decay` 0."""
     trace_decay: float = 0.0
@@ -83,8 +86,7 @@ class TDLoss:
         A trace is lambda min(1, pi(a | s) / mu(a | s)), with the probability mu that the collector recorded. Data
         without it, such as imported datasets, has `n_step` targets.
 
-        `pessimistic`: the minimum of the sampled critics; otherwise their mean, for an actor that only imitates and so
-        exploits no overestimate (as in the authors' code).
+        `pessimistic`: the minimum of the sampled critics; otherwise their mean.
         """
         reward_N = batch.reward.to(values.q_policy_NKG.dtype) * self.reward_scale
         terminal_N = batch.terminated | batch.truncated if self.truncation_is_terminal else batch.terminated
