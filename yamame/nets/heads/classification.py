@@ -151,7 +151,7 @@ def _bell_labels(symlog_Z: Float64[Tensor, "Z"], center_Z: Float64[Tensor, "Z"],
     return label_ZZ
 
 
-def _cut(edge: Float64[Tensor, "Z+1"], mean_Z: Float64[Tensor, "Z"], std: Tensor) -> Float64[Tensor, "Z Z"]:
+def _cut(edge: Float64[Tensor, "edges"], mean_Z: Float64[Tensor, "Z"], std: Tensor) -> Float64[Tensor, "Z Z"]:
     """Return, for every mean, the probabilities of the bins between the edges."""
     below = torch.special.ndtr((edge - mean_Z[:, None]) / std)
     probability = below.diff(dim=1)
