@@ -82,8 +82,9 @@ def train_run(
     if config.algorithm.is_on_policy and config.deterministic_actions:  # in evaluations it may be on
         raise UserError("--deterministic-actions is on: an algorithm on policy learns from samples, turn it off")
     if config.algorithm.needs_stored_data and not config.offline.is_offline_only:
-        name = type(config.algorithm).__name__
-        raise UserError(f"{name} learns from stored data alone: pass --offline.data, and no --offline.batch-fraction")
+        raise UserError(
+            "the algorithm learns from stored data alone: pass --offline.data, and no --offline.batch-fraction"
+        )
     _ = config.resolved_context_length, to_json(config)  # raise before anything is created
     if should_launch(config):
         _check_pickles(callbacks)
