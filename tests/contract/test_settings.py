@@ -1,5 +1,7 @@
 """Recipes: found by their files, complete, and configurable before and after their task is known."""
 
+from contextlib import closing
+
 import pytest
 
 from yamame.config.serialization import from_json, to_json
@@ -100,6 +102,15 @@ def test_amago_2_is_a_variant_of_every_recipe(name: str) -> None:
     assert from_json(RunConfig, to_json(config)) == config
     with pytest.raises(UserError, match="no-popart changes nothing here"):
         apply_variants(config, ["no-popart"])
+
+
+def test_of_the_unit_that_values_of_amago_2_have_a_run_prints_a_line() -> None:
+    recipe = load_recipe(TMAZE)
+    default = recipe.make_config(recipe.env)
+    with closing(recipe.env.build(1, 0)) as envs:
+        task = recipe.env.task_spec(envs)
+    (line,) = apply_variants(default, ["amago-2"]).algorithm.remarks(task)
+    assert "unit of rewards" in line and not default.algorithm.remarks(task)
 
 
 def test_flags_reach_the_bins_and_the_filter_of_amago_2() -> None:

@@ -170,7 +170,7 @@ def _histories(options: argparse.Namespace, rest: list[str]) -> int:
     else:
         count, seed = given.get("count", 1000), given.get("seed", 0)
         histories = scripted_histories(env, script, count=count, seed=seed)
-    lengths = write_histories(options.output, histories)
+    lengths = write_histories(options.output, histories, env)
     report = {"output": str(options.output), "histories": len(lengths), "steps": int(lengths.sum())}
     text = f"{options.output}: {len(lengths):,} histories, {int(lengths.sum()):,} steps"
     print(json.dumps(report) if options.json else text)

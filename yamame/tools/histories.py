@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from yamame.collect.collector import Collector, Policy
 from yamame.collect.exploration import BilevelEpsilonGreedy, Explorer
+from yamame.config.serialization import to_json
 from yamame.data.step import PolicyInput
 from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
@@ -22,7 +23,8 @@ from yamame.data.verify import iter_valid_trajectories, require_store
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig, SupportsSolution
 from yamame.errors import UserError, check_range
-from yamame.runs.directory import REPLAY, replay_dirs, resolve_run_dir
+from yamame.runs.directory import REPLAY, TASK, replay_dirs, resolve_run_dir
+from yamame.runs.durable_files import write_json
 
 _NUM_ENVS = 64
 """Tasks that are played together."""
@@ -184,8 +186,8 @@ def run_histories(runs: Sequence[Path], *, keep_every: int, horizon: int) -> Ite
             yield joined_history(trials, keep_every=keep_every, horizon=horizon)
 
 
-def write_histories(directory: Path, histories: Iterable[Trajectory]) -> Int64[np.ndarray, "histories"]:
-    """Write histories to a new replay store and return their lengths.
+def write_histories(directory: Path, histories: Iterable[Trajectory], env: EnvConfig) -> Int64[np.ndarray, "histories"]:
+    """Write histories of a task to a new replay store and return their lengths.
 
     Raises:
         UserError: If the directory is not empty, or cannot be written.
@@ -200,4 +202,5 @@ def write_histories(directory: Path, histories: Iterable[Trajectory]) -> Int64[n
             lengths += [len(each) for each in some]
             some = list(islice(remaining, _PER_TRANSACTION))
         store.mark_checkpoint()
+    write_json(directory / TASK, to_json(env))
     return np.array(lengths)

@@ -38,6 +38,7 @@ from yamame.runs.shared_policy import is_policy_folder
 from yamame.training.callbacks import Callback, check_callbacks
 from yamame.training.evaluate import EVAL_KEYS
 from yamame.training.first_update import describe_first_update, describe_missing_updates, is_first_update_late
+from yamame.training.offline_remarks import offline_remarks
 from yamame.training.run_evaluations import check_evaluation_interval
 from yamame.training.run_files import RunMetadata, RunResult, read_config, read_tracking
 from yamame.training.tracking import Tracking
@@ -187,6 +188,7 @@ def _train_new(
                 task = config.env.task_spec(trainer.experience.environments)
                 remarks = config.algorithm.remarks(task, offline_only=config.offline.is_offline_only)
                 context_length = config.resolved_context_length
+                remarks += offline_remarks(config.offline.data, config.env)
                 for remark in (*remarks, *config.algorithm.memory_remarks(task, context_length=context_length)):
                     print(remark, file=sys.stderr)
             _write_run_files(trainer, metadata)

@@ -36,7 +36,7 @@ TINY: dict[str, Any] = {
 @pytest.fixture
 def histories(tmp_path: Path) -> Path:
     """Histories of a small room."""
-    write_histories(tmp_path / "histories", scripted_histories(ROOM, ScriptedLearner(), count=12, seed=0))
+    write_histories(tmp_path / "histories", scripted_histories(ROOM, ScriptedLearner(), count=12, seed=0), ROOM)
     return tmp_path / "histories"
 
 

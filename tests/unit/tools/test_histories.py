@@ -134,4 +134,4 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").write_text("", encoding="utf-8")
     with pytest.raises(UserError, match="already exists"):
-        write_histories(tmp_path / "used", [])
+        write_histories(tmp_path / "used", [], WindConfig())

@@ -22,6 +22,7 @@ from yamame.data.spaces import flatten_space
 from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute
+from yamame.nets.heads.classification import ClassificationConfig
 
 MAX_QUICK_CHOICES = 1000
 """Choices of an action, summed over its components, above which the policy takes most of the time of an update."""
@@ -55,6 +56,11 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
     def remarks(self, task: TaskSpec, *, offline_only: bool = False) -> list[str]:
         leaves = flatten_space(strip_action_mask(task.observation_space, task.action_mask_key))
         remarks = [*self.agent.timestep_encoder.remarks(leaves), *self._action_remarks(task)]
+        if isinstance(self.agent.critic.value_code, ClassificationConfig):
+            remarks.append(
+                "values by classification have the unit of rewards: returns should be between about 1 and 10,000; "
+                "--learner.td.reward-scale scales them"
+            )
         return [*remarks, self._offline_remark()] if offline_only else remarks
 
     def _offline_remark(self) -> str:
