@@ -1,16 +1,30 @@
-"""What in a batch makes losses overflow."""
+"""When training has diverged, and what in a batch makes losses overflow."""
 
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
 from yamame.data.batch import Batch
+from yamame.errors import UserError
 
 MAX_ABS_INPUT = 1e15
 """Sums of squares of larger numbers may be infinite in float32."""
 
 
-def describe_large_input(batch: Batch) -> str:
+def check_divergence(consecutive_nonfinite: int, maximum: int, last_batch: Batch | None) -> None:
+    """Raise `UserError` if `maximum` consecutive updates or more were not finite.
+
+    The message names the observation or reward of the last batch that is too large for float32, if there is one.
+    """
+    if consecutive_nonfinite >= maximum:
+        large = "" if last_batch is None else _describe_large_input(last_batch)
+        raise UserError(
+            f"{consecutive_nonfinite} consecutive updates had a non-finite loss or gradient; "
+            + (f"{large}: scale or replace them" if large else "lower --learner.learning-rate")
+        )
+
+
+def _describe_large_input(batch: Batch) -> str:
     """Name the observation leaf of a batch with the largest numbers, or the reward; "" if none exceeds `MAX_ABS_INPUT`.
 
     Numbers that are not finite count as the largest.

@@ -19,7 +19,7 @@ from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.algorithms.base import Algorithm, Metrics
-from yamame.algorithms.divergence import describe_large_input
+from yamame.algorithms.divergence import check_divergence
 from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.data.batch import Batch
@@ -206,16 +206,8 @@ class Learner(Algorithm):
 
     @override
     def raise_if_diverged(self) -> None:
-        """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates. Synchronizes the device.
-
-        The message names the observation or reward of the last batch that is too large for float32, if there is one.
-        """
-        if self.consecutive_nonfinite >= self.config.max_nonfinite_updates:
-            large = "" if self._last_batch is None else describe_large_input(self._last_batch)
-            raise UserError(
-                f"{self.consecutive_nonfinite} consecutive updates had a non-finite loss or gradient; "
-                + (f"{large}: scale or replace them" if large else "lower --learner.learning-rate")
-            )
+        """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates. Synchronizes the device."""
+        check_divergence(self.consecutive_nonfinite, self.config.max_nonfinite_updates, self._last_batch)
 
     def _update_eagerly(self, batch: Batch) -> Metrics:
         agent, config = self.agent, self.config

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.base import Algorithm, Metrics, Replay
-from yamame.algorithms.divergence import describe_large_input
+from yamame.algorithms.divergence import check_divergence
 from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.on_policy import Annotations, NewTrials, PassesConfig
 from yamame.algorithms.optimizer import ClippedAdamW
@@ -19,7 +19,7 @@ from yamame.algorithms.ppo.advantages import RunningDeviation, generalized_advan
 from yamame.algorithms.ppo.agent import PPOAgent
 from yamame.algorithms.ppo.losses import ValueErrorKind, policy_loss, value_loss
 from yamame.data.batch import ACTING_LOG_PROB, Batch
-from yamame.errors import UserError, check_range
+from yamame.errors import check_range
 from yamame.nets.blocks import power_iteration, sigma_layers
 from yamame.nets.compute import CPU_FLOAT32, BoundedRunAhead, Compute
 from yamame.nets.ops import load_generator_state, masked_mean
@@ -304,12 +304,7 @@ class PPO(Algorithm):
     @override
     def raise_if_diverged(self) -> None:
         """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates."""
-        if self.consecutive_nonfinite >= self.config.max_nonfinite_updates:
-            large = "" if self._last_batch is None else describe_large_input(self._last_batch)
-            raise UserError(
-                f"{self.consecutive_nonfinite} consecutive updates had a non-finite loss or gradient; "
-                + (f"{large}: scale or replace them" if large else "lower --learner.learning-rate")
-            )
+        check_divergence(self.consecutive_nonfinite, self.config.max_nonfinite_updates, self._last_batch)
 
     @override
     def broadcast_parameters(self) -> None:

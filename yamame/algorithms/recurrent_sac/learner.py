@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.base import Algorithm, Metrics
-from yamame.algorithms.divergence import describe_large_input
+from yamame.algorithms.divergence import check_divergence
 from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.algorithms.recurrent_sac.agent import Encoders, RecurrentAgent
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
-from yamame.errors import UserError, check_range
+from yamame.errors import check_range
 from yamame.nets.compute import CPU_FLOAT32, BoundedRunAhead, Compute
 from yamame.nets.heads.actor import PolicyDistribution
 from yamame.nets.ops import load_generator_state
@@ -286,12 +286,7 @@ class RecurrentSAC(Algorithm):
     @override
     def raise_if_diverged(self) -> None:
         """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates. Synchronizes the device."""
-        if self.consecutive_nonfinite >= self.config.max_nonfinite_updates:
-            large = "" if self._last_batch is None else describe_large_input(self._last_batch)
-            raise UserError(
-                f"{self.consecutive_nonfinite} consecutive updates had a non-finite loss or gradient; "
-                + (f"{large}: scale or replace them" if large else "lower --learner.learning-rate")
-            )
+        check_divergence(self.consecutive_nonfinite, self.config.max_nonfinite_updates, self._last_batch)
 
     @override
     def broadcast_parameters(self) -> None:
