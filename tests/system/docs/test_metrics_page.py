@@ -69,6 +69,8 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         yield yamame.train("passive-tmaze", horizon=5, env_steps=800, **options)
         own = {"env_steps": 400, "run_dir": folder / "recurrent-sac", "eval": SHORT["eval"]}
         yield yamame.train("passive-tmaze", horizon=5, algorithm="recurrent_sac", size="tiny", **own)
+        own = {"env_steps": 400, "run_dir": folder / "classification", "eval": SHORT["eval"]}
+        yield yamame.train("passive-tmaze", horizon=5, variants=["amago-2"], size="tiny", **own)
         data = {"offline": {"data": (str(folder / "attempts"),), "total_updates": 2}}
         own = {"run_dir": folder / "distillation", "eval": SHORT["eval"], "size": "tiny", "env.attempt_length": 5}
         yield yamame.train("dark-key-to-door", horizon=20, algorithm="distillation", **own, **data)
