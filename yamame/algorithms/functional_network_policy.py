@@ -34,11 +34,10 @@ class FunctionalNetworkPolicy(FunctionalPolicy):
         self.timestep_encoder, self.trajectory_encoder, self.actor = acting_networks(
             agent, clips=clips, gamma_index=gamma_index, fast=False
         )
-        self.timestep_size = len(self.timestep_encoder.norm.weight)
+        self.timestep_size = self.timestep_encoder.output_size
         self.horizon: Tensor
-        self.register_buffer(
-            "horizon", torch.tensor([float(agent.horizon)], dtype=self.timestep_encoder.norm.weight.dtype)
-        )
+        dtype = next(self.timestep_encoder.parameters()).dtype
+        self.register_buffer("horizon", torch.tensor([float(agent.horizon)], dtype=dtype))
         if not isinstance(self.trajectory_encoder, SupportsFunctionalStep):
             raise UserError(
                 f"the trajectory encoder {type(self.trajectory_encoder).__name__} cannot be exported: it lacks the "

@@ -48,6 +48,11 @@ class RunningDeviation:
         self._weight = self._mean = self._square = 0.0
 
     @property
+    def mean(self) -> float:
+        """Mean; 0 before the first batch."""
+        return self._mean / self._weight if self._weight else 0.0
+
+    @property
     def deviation(self) -> float:
         """Standard deviation; 0 before the first batch."""
         if not self._weight:

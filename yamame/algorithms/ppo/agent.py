@@ -1,21 +1,21 @@
 """`PPOAgent`: encoders, actor and a value of every state."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gymnasium import spaces
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.acting_model import ActingModel
 from yamame.algorithms.networks import NetworksConfig
 from yamame.data.actions import PolicyActionSpace, num_choices
 from yamame.data.batch import Batch
-from yamame.data.spaces import flatten_space
+from yamame.data.spaces import Leaf, flatten_space
 from yamame.errors import check_range
 from yamame.nets.blocks import MLP, Activation, at_least_float32
 from yamame.nets.heads.actor import Actor, PolicyDistribution
@@ -42,6 +42,17 @@ class ValueConfig:
     def __post_init__(self) -> None:
         check_range(self, "hidden_sizes", ge=1)
         check_range(self, "statistics_rate", gt=0, le=1)
+
+
+class Encoders(NamedTuple):
+    """Encoders of an agent."""
+
+    timestep: Any
+    """A `TimestepEncoder`, or what has its methods."""
+    trajectory: Any
+    """A `TrajectoryEncoder`."""
+    state_size: int
+    """Width of the states."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +85,16 @@ class PPOAgentConfig(NetworksConfig):
         """Return whether the choices of actions are embedded."""
         return 0 < self.max_one_hot_choices < sum(num_choices(action_space))
 
+    def build_encoders(
+        self, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace, *, context_length: int, horizon: int
+    ) -> Encoders:
+        """Return the encoders for these spaces; the arguments are those of `PPOAgent`."""
+        timestep = self.timestep_encoder.build(leaves, action_space, embeds=self.embeds(action_space))
+        trajectory = self.trajectory_encoder.build(
+            input_size=self.timestep_encoder.output_size, attention_window=context_length + 1, max_timestep=horizon
+        )
+        return Encoders(timestep, trajectory, self.trajectory_encoder.state_size)
+
 
 class PPOAgent(ActingModel):
     """Maps batches to states, and states to a policy and a value. Both share the encoders.
@@ -98,15 +119,16 @@ class PPOAgent(ActingModel):
         super().__init__()
         self.config, self.horizon, self.gamma = config, horizon, config.acting_gamma
         self.context_length = context_length
-        embeds = config.embeds(action_space)
-        self.timestep_encoder = config.timestep_encoder.build(
-            flatten_space(observation_space), action_space, embeds=embeds
+        self.timestep_encoder, self.trajectory_encoder, state_size = config.build_encoders(
+            flatten_space(observation_space), action_space, context_length=context_length, horizon=horizon
         )
-        self.trajectory_encoder = config.trajectory_encoder.build(
-            input_size=config.timestep_encoder.output_size, attention_window=context_length + 1, max_timestep=horizon
+        self.actor = Actor(
+            config.actor,
+            input_size=state_size,
+            action_space=action_space,
+            num_gammas=1,
+            embeds=config.embeds(action_space),
         )
-        state_size = config.trajectory_encoder.state_size
-        self.actor = Actor(config.actor, input_size=state_size, action_space=action_space, num_gammas=1, embeds=embeds)
         self.actor.clip = _CLIP
         self._start_actor(config, is_box=isinstance(action_space, spaces.Box))
         self.value = MLP(state_size, config.value.hidden_sizes, 1, config.value.activation)
@@ -126,9 +148,13 @@ class PPOAgent(ActingModel):
     def acting_module(self, name: str) -> Any:
         return getattr(self, name)
 
+    def policy_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters that the losses of PPO train."""
+        return list(self.parameters())
+
     def features(self, batch: Batch) -> Float[Tensor, "N F"]:
         """Return the vector part of the timestep encoder's input, before normalization."""
-        return self.timestep_encoder.features(
+        features_NF: Tensor = self.timestep_encoder.features(
             observation=batch.observation,
             previous_action=batch.previous_action,
             previous_reward=batch.previous_reward,
@@ -136,6 +162,7 @@ class PPOAgent(ActingModel):
             time=batch.time,
             horizon=batch.horizon,
         )
+        return features_NF
 
     def encode(self, batch: Batch) -> Float[Tensor, "N D"]:
         """Return the states of all tokens, in float32 at least."""

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from yamame.algorithms.acting_model import ACTING_MODULES
 from yamame.algorithms.analysis import SupportsValues
-from yamame.algorithms.base import AlgorithmConfig
+from yamame.algorithms.base import Algorithm, AlgorithmConfig
 from yamame.algorithms.functional_network_policy import FunctionalNetworkPolicy
 from yamame.algorithms.functional_policy import SupportsExport
 from yamame.algorithms.network_policy import NetworkPolicy
@@ -134,7 +134,7 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
         compute: Compute,
         generator: torch.Generator,
         distributed: DistributedContext = SINGLE_PROCESS,
-    ) -> PPO:
+    ) -> Algorithm:
         assert isinstance(model, PPOAgent)
         if not distributed.is_single_process:
             raise UserError("ppo learns in one process: leave out --num-learners")

@@ -120,7 +120,7 @@ class PPO(Algorithm):
         self.model: nn.Module = self.agent
         self.config, self.compute, self.generator = config, compute, generator
         self.optimizer = ClippedAdamW(
-            list(agent.parameters()),
+            agent.policy_parameters(),
             weight_decay=0.0,
             max_grad_norm=config.max_grad_norm,
             epsilon=config.adam_epsilon,

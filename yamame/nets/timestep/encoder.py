@@ -201,6 +201,8 @@ class TimestepEncoder(nn.Module):
         num_choices_embedded = len(self.num_action_choices) if embeds else 0
         self.num_features = self.observation_size + 3 + (num_choices_embedded or action_size(action_space))
         """F."""
+        self.output_size = config.output_size
+        """Width of a timestep's vector."""
         self.observes_time = config.observe_time
         self.unscaled_F: Tensor
         is_time_F = torch.arange(self.num_features) == self.observation_size + 2

@@ -1,0 +1,85 @@
+"""`BeliefEncoder`: what a sequence model knows of the task, as mean and log-variance of a latent m."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from yamame.data.batch import Batch
+from yamame.nets.blocks import at_least_float32
+
+
+class Belief(NamedTuple):
+    """Normal distributions of the latent m, of Z independent components, after every token."""
+
+    mean_NZ: Float[Tensor, "N Z"]
+    log_variance_NZ: Float[Tensor, "N Z"]
+
+
+class BeliefEncoder(nn.Module):
+    """Trajectory encoder whose states are hyper-states: [vector of the present timestep, mean, log-variance] of q(m).
+
+    Its inputs are those of `HyperStateTimestepEncoder`: the first part goes through the sequence model, the second one
+    to the state as it is. Source: Zintgraf et al. 2020, section 3.2.
+
+    Args:
+        encoder: Sequence model, with `static_step` and `functional_step`.
+        history_size: Width of the first part of the timestep vectors.
+        encoder_size: Width of the sequence model's states.
+        latent_size: Z.
+    """
+
+    def __init__(self, encoder: nn.Module, *, history_size: int, encoder_size: int, latent_size: int) -> None:
+        super().__init__()
+        self.encoder: Any = encoder
+        self.history_size = history_size
+        self.posterior = nn.Linear(encoder_size, 2 * latent_size)
+
+    def belief(self, history_ND: Float[Tensor, "N history"], batch: Batch) -> Belief:
+        """Return the beliefs after all tokens of a batch, in float32 at least."""
+        return Belief(*self._moments(self.encoder(history_ND, batch)).chunk(2, dim=1))
+
+    def initial_state(self, num_envs: int) -> Any:
+        """Return an empty memory."""
+        return self.encoder.initial_state(num_envs)
+
+    def step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: Any
+    ) -> Float[Tensor, "E S"]:
+        """Return the hyper-states after one more timestep of each environment."""
+        history_ED, present_ED = self._split(timestep_ED)
+        return self._hyper_state(present_ED, self.encoder.step(history_ED, time_E, state))
+
+    def static_step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: Any
+    ) -> Float[Tensor, "E S"]:
+        """Return the hyper-states of `step`, for times on the device."""
+        history_ED, present_ED = self._split(timestep_ED)
+        return self._hyper_state(present_ED, self.encoder.static_step(history_ED, time_E, state))
+
+    def empty_memory(self, timestep_ED: Float[Tensor, "E D"]) -> dict[str, Tensor]:
+        """Return zeros in the shapes of the memory."""
+        memory: dict[str, Tensor] = self.encoder.empty_memory(self._split(timestep_ED)[0])
+        return memory
+
+    def functional_step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], memory: Mapping[str, Tensor]
+    ) -> tuple[Float[Tensor, "E S"], dict[str, Tensor]]:
+        """Return the hyper-states of `step` and the memory for the next call."""
+        history_ED, present_ED = self._split(timestep_ED)
+        state_ES, following = self.encoder.functional_step(history_ED, time_E, memory)
+        return self._hyper_state(present_ED, state_ES), following
+
+    def _split(self, timestep_ED: Float[Tensor, "E D"]) -> tuple[Float[Tensor, "E h"], Float[Tensor, "E p"]]:
+        return timestep_ED[:, : self.history_size], timestep_ED[:, self.history_size :]
+
+    def _moments(self, state_NS: Float[Tensor, "N S"]) -> Float[Tensor, "N moments"]:
+        return at_least_float32(self.posterior(state_NS))
+
+    def _hyper_state(
+        self, present_ED: Float[Tensor, "E present"], state_ES: Float[Tensor, "E state"]
+    ) -> Float[Tensor, "E S"]:
+        return torch.cat([at_least_float32(present_ED), self._moments(state_ES)], dim=1)
