@@ -52,7 +52,7 @@ class VariBADAgentConfig(PPOAgentConfig):
         history, encoder, encoder_size = super().build_encoders(
             leaves, action_space, context_length=context_length, horizon=horizon
         )
-        if not (isinstance(encoder, SupportsStaticStep) and isinstance(encoder, SupportsFunctionalStep)):
+        if not all(isinstance(encoder, each) for each in (SupportsStaticStep, SupportsFunctionalStep)):
             raise UserError(
                 f"varibad cannot use {type(encoder).__name__}, which lacks static_step or functional_step: derive it "
                 f"from yamame.nets.sequence.base.RecurrentEncoder"

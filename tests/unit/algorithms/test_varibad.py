@@ -1,0 +1,409 @@
+"""variBAD against slow loops; which gradients reach what; exact continuation; units; that acting equals learning."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from action_environments import LegalMoves, ReachPoint, RepeatPair, RepeatParts
+from tiny_agents import DISCRETE, HORIZON, OBSERVATIONS, random_trajectory
+from torch import Tensor
+from torch.distributions import Normal, kl_divergence
+
+from yamame.algorithms.functional_network_policy import FunctionalNetworkPolicy
+from yamame.algorithms.varibad.agent import VariBADAgent, VariBADAgentConfig
+from yamame.algorithms.varibad.belief import Belief
+from yamame.algorithms.varibad.config import VariBADConfig
+from yamame.algorithms.varibad.decoder import DecoderConfig
+from yamame.algorithms.varibad.learner import VariBAD
+from yamame.algorithms.varibad.losses import belief_kl
+from yamame.algorithms.varibad.settings import VariBADLearnerConfig
+from yamame.algorithms.varibad.vae import BeliefLearner
+from yamame.data.batch import ACTING_LOG_PROB, Batch, Window, pack
+from yamame.envs.env_fn import env_config
+from yamame.errors import UserError
+from yamame.nets.compute import CPU_FLOAT32
+from yamame.nets.heads.actor import ActorConfig
+from yamame.nets.sequence.gru import GRUConfig
+from yamame.nets.timestep.encoder import TimestepEncoderConfig
+from yamame.recipes import config_from_overrides, load_recipe, own_recipe, with_algorithm
+from yamame.run_config import RunConfig
+from yamame.training.components import TrainingComponents, build_components
+
+LENGTHS = (5, 3, 7)
+AGENT = VariBADAgentConfig(
+    timestep_encoder=TimestepEncoderConfig(hidden_sizes=(16,), output_size=12),
+    trajectory_encoder=GRUConfig(d_model=8, num_layers=1),
+    actor=ActorConfig(hidden_sizes=(8,)),
+    latent_size=2,
+    present_hidden_sizes=(8,),
+    present_size=6,
+    decoder=DecoderConfig(feature_hidden_sizes=(8,), feature_size=4, hidden_sizes=(8, 6)),
+)
+TINY: dict[str, Any] = {
+    "agent.timestep_encoder": {"hidden_sizes": (8,), "output_size": 8},
+    "agent.trajectory_encoder.d_model": 8,
+    "agent.actor.hidden_sizes": (8,),
+    "agent.value.hidden_sizes": (8,),
+    "agent.present_hidden_sizes": (8,),
+    "agent.present_size": 8,
+    "agent.decoder.hidden_sizes": (8, 8),
+    "env_steps": 640,
+    "num_envs": 4,
+    "env_steps_per_iteration": 64,
+    "learner.passes.minibatch_transitions": 16,
+    "learner.trials_per_vae_batch": 5,
+    "eval": {"trials": 4, "final_trials": 4, "num_envs": 4, "interval_env_steps": 0},
+}
+
+
+def tiny_varibad(**changes: Any) -> RunConfig:
+    recipe = with_algorithm(load_recipe("passive-tmaze"), "varibad")
+    return config_from_overrides(recipe, [], {"env.horizon": 6, **TINY, **changes})
+
+
+def own_varibad(env: type[gymnasium.Env[Any, Any]]) -> RunConfig:
+    recipe = with_algorithm(own_recipe(env_config(env, horizon=None, attempts=1)), "varibad")
+    return config_from_overrides(recipe, [], {"env.num_workers": 0, **TINY})
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Iterator[Any]:
+    """Builds the parts of a run, with the trials of 96 steps in the store."""
+    opened: list[TrainingComponents] = []
+
+    def build(config: RunConfig) -> TrainingComponents:
+        components = build_components(config, tmp_path / str(len(opened)), restarts=0)
+        opened.append(components)
+        collect(components)
+        return components
+
+    yield build
+    for each in opened:
+        each.close()
+
+
+def collect(components: TrainingComponents) -> None:
+    components.experience.load_weights(components.algorithm.model, version=components.algorithm.num_updates)
+    trials, _ = components.experience.collect(24, lambda: False)
+    components.replay.store.extend(trials)
+
+
+def updates(components: TrainingComponents, count: int | None = None) -> list[dict[str, Tensor]]:
+    algorithm, replay = components.algorithm, components.replay
+    due = algorithm.updates_due(replay) if count is None else count
+    return [dict(algorithm.update(batch)) for batch in algorithm.batches(replay, due)]
+
+
+def learner(*, dtype: torch.dtype = torch.float32, **changes: Any) -> BeliefLearner:
+    torch.manual_seed(0)
+    agent = VariBADAgent(
+        AGENT, observation_space=OBSERVATIONS, action_space=DISCRETE, context_length=HORIZON, horizon=HORIZON
+    )
+    for module in agent.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            parameter.data = parameter.data.to(dtype)
+            setattr(module, name, parameter)
+    config = VariBADLearnerConfig(**changes)
+    generator = torch.Generator().manual_seed(1)
+    return BeliefLearner(agent, config, context_length=HORIZON, generator=generator, compute=CPU_FLOAT32)
+
+
+def batch_of_trials(seed: int = 0, *, scale: float = 1.0, constant: bool = False) -> Batch:
+    rng = np.random.default_rng(seed)
+    trials = [random_trajectory(rng, length) for length in LENGTHS]
+    rewards = [(scale * (np.ones_like(each.reward) if constant else each.reward)).astype(np.float32) for each in trials]
+    trials = [replace(each, reward=reward) for each, reward in zip(trials, rewards, strict=True)]
+    return pack([Window(trajectory=each, start=0, length=len(each)) for each in trials])
+
+
+def double(batch: Batch) -> Batch:
+    return batch.apply(lambda each: each.double() if each.dtype == torch.float32 else each)
+
+
+def test_kl_against_the_closed_form_of_torch() -> None:
+    generator = torch.Generator().manual_seed(0)
+    mean, log_variance = torch.randn(2, 6, 3, generator=generator, dtype=torch.float64)
+    first = torch.tensor([True, False, False, True, False, True])
+    found = belief_kl(Belief(mean, log_variance), first)
+    for index in range(6):
+        own = Normal(mean[index], (0.5 * log_variance[index]).exp())
+        prior = Normal(torch.zeros(3, dtype=torch.float64), 1.0)
+        if not first[index]:
+            prior = Normal(mean[index - 1], (0.5 * log_variance[index - 1]).exp())
+        assert float(found[index]) == pytest.approx(float(kl_divergence(own, prior).sum()), abs=1e-12)
+    assert float(belief_kl(Belief(torch.zeros(1, 3), torch.zeros(1, 3)), torch.tensor([True]))) == 0.0
+
+
+def slow_loss(of: BeliefLearner, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Sum of squared errors, of divergences, and number of predictions, by loops over windows, t and transitions."""
+    agent, decoder = of.agent, of.agent.decoder
+    features = agent.features(batch)
+    mean, log_variance = agent.belief(features, batch)
+    vector = decoder.encoder(features, batch.observation)
+    noise = torch.randn(3, batch.max_seqlen, 2, generator=torch.Generator().manual_seed(1), dtype=mean.dtype)
+    rewards = batch.reward[batch.loss_mask]
+    normal = (batch.reward - rewards.mean()) / rewards.std(unbiased=False)
+    error, divergence, count = mean.new_zeros(()), mean.new_zeros(()), mean.new_zeros(())
+    for window, (start, end) in enumerate(
+        zip(batch.cu_seqlens[:-1].tolist(), batch.cu_seqlens[1:].tolist(), strict=True)
+    ):
+        before = Normal(torch.zeros(2, dtype=mean.dtype), 1.0)
+        for time in range(end - start):
+            now = Normal(mean[start + time], (0.5 * log_variance[start + time]).exp())
+            divergence = divergence + kl_divergence(now, before).sum()
+            before = now
+            latent = now.loc + now.scale * noise[window, time]
+            for token in range(start, end - 1):
+                pair = torch.cat([vector[token], vector[token + 1]])
+                hidden = decoder.activation(decoder.of_latent(latent) + decoder.of_transition(pair))
+                error = error + (decoder.mlp(hidden)[0] - normal[token]).square()
+                count = count + 1
+    return error, divergence, count
+
+
+def test_the_loss_and_its_gradient_are_those_of_slow_loops() -> None:
+    fast, slow = (learner(dtype=torch.float64, kl_weight=0.3, vae_max_grad_norm=1e9) for _ in range(2))
+    batch = double(batch_of_trials())
+    metrics = fast.update(batch)
+    agent = slow.agent
+    agent.decoder.encoder.update_normalizers(agent.features(batch), batch.observation, batch.token_mask)
+    error, divergence, count = slow_loss(slow, batch)
+    assert int(count) == sum(length * (length + 1) for length in LENGTHS), "every belief, and the whole trial"
+    torch.testing.assert_close(metrics["loss/reconstruction"], (error / count).detach(), rtol=1e-9, atol=1e-9)
+    tokens = sum(LENGTHS) + len(LENGTHS)
+    torch.testing.assert_close(metrics["loss/belief_kl"], (divergence / tokens).detach(), rtol=1e-9, atol=1e-9)
+    ((error + 0.3 * divergence) / count).backward()
+    for found, expected in zip(fast.agent.belief_parameters(), agent.belief_parameters(), strict=True):
+        assert found.grad is not None and expected.grad is not None
+        torch.testing.assert_close(found.grad, expected.grad, rtol=1e-8, atol=1e-10)
+
+
+def test_of_long_trials_some_beliefs_are_decoded_none_twice_and_none_of_padding() -> None:
+    some = learner(max_decoded_steps=4)
+    mask = torch.arange(8) < torch.tensor([8, 3, 5])[:, None]
+    seen = torch.zeros(3, 8)
+    for _ in range(50):
+        index, decoded = some._choose(mask)
+        assert index.shape == (3, 4) and torch.equal(decoded.sum(1), torch.tensor([4, 3, 4]))
+        for row in range(3):
+            chosen = index[row][decoded[row]]
+            assert len(chosen.unique()) == len(chosen) and mask[row, chosen].all()
+            seen[row, chosen] += 1
+    assert torch.equal(seen > 0, mask) and float(seen[0].min()) > 15 and float(seen[0].max()) < 35
+
+
+def test_a_subset_has_the_same_mean_loss() -> None:
+    batch = batch_of_trials()
+    whole = float(learner().update(batch)["loss/reconstruction"])
+    part = learner(max_decoded_steps=3)
+    before = copy.deepcopy(part.agent.state_dict())
+    found = []
+    for _ in range(100):
+        part.agent.load_state_dict(before)
+        found.append(float(part.update(batch)["loss/reconstruction"]))
+    assert np.mean(found) == pytest.approx(whole, rel=0.05) and np.std(found) > 1e-4
+
+
+def test_no_gradient_of_ppo_reaches_the_belief_and_none_of_the_autoencoder_the_policy(built: Any) -> None:
+    components = built(tiny_varibad())
+    algorithm, replay = components.algorithm, components.replay
+    assert isinstance(algorithm, VariBAD)
+    agent = algorithm.model
+    assert isinstance(agent, VariBADAgent)
+    own, others = agent.belief_parameters(), agent.policy_parameters()
+    assert len({id(each) for each in [*own, *others]}) == len(list(agent.parameters())) == len(own) + len(others)
+    kinds = set()
+    for batch in algorithm.batches(replay, algorithm.updates_due(replay)):
+        is_ppo = algorithm.ppo.trials.is_open
+        before = [each.detach().clone() for each in (*own, *others)]
+        agent.zero_grad()
+        algorithm.update(batch)
+        moved = [not torch.equal(a, b) for a, b in zip((*own, *others), before, strict=True)]
+        of_belief, of_policy = moved[: len(own)], moved[len(own) :]
+        still, trained = (of_belief, of_policy) if is_ppo else (of_policy, of_belief)
+        assert not any(still) and sum(trained) > 0.8 * len(trained)
+        assert all(each.grad is None for each in (own if is_ppo else others))
+        kinds.add(is_ppo)
+    assert kinds == {True, False}
+
+
+def test_the_updates_of_ppo_come_first_then_those_of_the_belief(built: Any) -> None:
+    components = built(tiny_varibad())
+    algorithm = components.algorithm
+    due = algorithm.updates_due(components.replay)
+    metrics = updates(components)
+    is_ppo = ["loss/policy" in each for each in metrics]
+    assert is_ppo == [True] * (due - 3) + [False] * 3 and algorithm.num_updates == due
+    assert algorithm.updates_due(components.replay) == 0
+    assert {"loss/reconstruction", "loss/belief_kl"} <= set(metrics[-1])
+    before = components.replay.store.total_appended
+    collect(components)
+    assert algorithm.updates_due(components.replay) > 3
+    windows = [
+        window
+        for number in range(20)
+        for window in algorithm.vae._sample(components.replay.store, np.random.default_rng(number))
+    ]
+    assert {window.trajectory_id for window in windows} == set(range(components.replay.store.total_appended))
+    assert before < components.replay.store.total_appended, "trials of both iterations"
+
+
+def test_of_trials_longer_than_the_context_all_parts_are_decoded(built: Any) -> None:
+    components = built(tiny_varibad(context_length=4))
+    windows = components.algorithm.vae._sample(components.replay.store, np.random.default_rng(0))
+    lengths = {window.trajectory_id: len(components.replay.store.get(window.trajectory_id)) for window in windows}
+    assert {(window.start, window.length) for window in windows} == {(0, 4), (4, lengths[windows[0].trajectory_id] - 4)}
+    assert all("loss/policy" in each or float(each["loss/reconstruction"]) > 0 for each in updates(components))
+
+
+@pytest.mark.parametrize("from_end", [5, 3, 2])
+def test_it_goes_on_between_two_updates_to_the_bit(from_end: int, built: Any) -> None:
+    """Within the updates of PPO, between the last of them and the first of the belief, and within the latter."""
+    one, other = built(tiny_varibad()), built(tiny_varibad())
+    due = one.algorithm.updates_due(one.replay)
+    batches = one.algorithm.batches(one.replay, due)
+    for _ in range(due - from_end):
+        one.algorithm.update(next(batches))
+    batches.close()  # type: ignore[attr-defined]
+    other.algorithm.load_state_dict(copy.deepcopy(one.algorithm.state_dict()))
+    assert other.algorithm.updates_due(other.replay) == one.algorithm.updates_due(one.replay) == from_end
+    for each in (one, other):
+        updates(each)
+        collect(each)
+        updates(each)
+    same = zip(one.algorithm.model.state_dict().values(), other.algorithm.model.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in same)
+    assert one.algorithm.vae.rewards.state_dict() == other.algorithm.vae.rewards.state_dict()
+    assert one.algorithm.num_updates == other.algorithm.num_updates > due
+
+
+def learned_belief(scale: float) -> list[float]:
+    """Losses of some updates, and beliefs after them, of trials with rewards in another unit."""
+    of = learner(vae_learning_rate=0.01)
+    found: list[float] = []
+    for update in range(12):
+        batch = batch_of_trials(update, scale=scale)
+        of.agent.timestep_encoder.update_normalizers(of.agent.features(batch), batch.observation, batch.token_mask)
+        found += [float(each) for each in of.update(batch).values()]
+    batch = batch_of_trials(99, scale=scale)
+    with torch.no_grad():
+        belief = of.agent.belief(of.agent.features(batch), batch)
+    return found + torch.cat(belief, dim=1)[batch.token_mask].flatten().tolist()
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_the_unit_of_rewards_does_not_matter(scale: float) -> None:
+    np.testing.assert_allclose(learned_belief(scale), learned_belief(1.0), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1e9])
+def test_a_constant_reward_is_predicted_from_nothing(scale: float) -> None:
+    of = learner()
+    for update in range(3):
+        of.update(batch_of_trials(update, scale=scale, constant=True))
+    normal = of._normalized_rewards(batch_of_trials(scale=scale, constant=True))
+    assert float(normal[batch_of_trials().loss_mask].abs().max()) < 1e-6
+
+
+def test_an_update_that_is_not_finite_changes_no_weight() -> None:
+    of = learner(max_nonfinite_updates=2)
+    of.update(batch_of_trials())
+    before = copy.deepcopy([each.detach() for each in of.agent.parameters()])
+    broken = batch_of_trials(1, scale=float("inf"))
+    of.update(broken)
+    of.raise_if_diverged()
+    of.update(broken)
+    assert all(torch.equal(a, b) for a, b in zip(before, of.agent.parameters(), strict=True))
+    assert of.num_nonfinite == of.consecutive_nonfinite == 2
+    with pytest.raises(UserError, match="consecutive updates"):
+        of.raise_if_diverged()
+    assert np.isfinite(of.rewards.deviation)
+
+
+@pytest.mark.parametrize("env", [RepeatPair, RepeatParts, ReachPoint, LegalMoves])
+def test_log_probabilities_of_learning_are_those_of_acting(env: Any, built: Any) -> None:
+    components = built(own_varibad(env))
+    ppo = components.algorithm.ppo
+    ppo.trials.open(components.replay.store)
+    with torch.no_grad():
+        log_probs, _ = ppo._predict_trials(components.replay)
+    assert len(log_probs) == len(components.replay.store) > 8
+    for trial, log_prob in log_probs.items():
+        acting = components.replay.store.get(trial).extras[ACTING_LOG_PROB]
+        np.testing.assert_allclose(log_prob, acting, atol=2e-5)
+
+
+@torch.no_grad()
+def test_what_was_earned_reaches_the_policy_through_the_belief_alone() -> None:
+    agent, batch = learner().agent, batch_of_trials()
+    other = replace(batch, previous_reward=batch.previous_reward + 1.0, previous_action=(batch.previous_action + 1) % 3)
+    later = replace(batch, time=batch.time + 5)
+
+    def parts(of: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        state = agent.encode(of)
+        return (
+            state[:, : AGENT.present_size],
+            state[:, AGENT.present_size :],
+            agent.decoder.encoder(agent.features(of), of.observation),
+        )
+
+    present, belief, decoded = parts(batch)
+    assert torch.equal(parts(other)[0], present) and not torch.allclose(parts(other)[1], belief)
+    after_first = batch.token_mask & (batch.time > 0)  # at time 0 nothing is previous
+    assert not torch.allclose(parts(later)[0], present)
+    assert torch.equal(parts(later)[2][after_first], decoded[after_first])
+    rewarded = replace(batch, previous_reward=batch.previous_reward + 1.0)
+    assert torch.equal(parts(rewarded)[2], decoded) and not torch.allclose(parts(other)[2], decoded)
+
+
+def test_its_settings_are_those_of_ppo_with_a_memory_of_its_own() -> None:
+    recipe = with_algorithm(load_recipe("gridnavi"), "varibad")
+    ppo = with_algorithm(load_recipe("gridnavi"), "ppo")
+    own, other = recipe.make_config(recipe.env), ppo.make_config(ppo.env)
+    assert isinstance(own.algorithm, VariBADConfig) and isinstance(own.algorithm.agent.trajectory_encoder, GRUConfig)
+    assert own.algorithm.agent.timestep_encoder == other.algorithm.agent.timestep_encoder
+    assert own.algorithm.agent.actor == other.algorithm.agent.actor
+    assert replace(own, algorithm=other.algorithm) == other
+
+
+def test_an_encoder_without_functional_step_is_refused_in_a_line() -> None:
+    class Plain(torch.nn.Module):
+        """Has neither step."""
+
+    class PlainConfig(GRUConfig):
+        def build(self, **_: Any) -> Any:
+            return Plain()
+
+    config = replace(AGENT, trajectory_encoder=PlainConfig())
+    with pytest.raises(UserError, match="varibad cannot use Plain, which lacks static_step"):
+        config.build_encoders(dict(OBSERVATIONS.spaces), DISCRETE, context_length=4, horizon=4)
+
+
+@torch.no_grad()
+def test_the_functional_step_is_the_forward() -> None:
+    agent, batch = learner().agent.eval(), batch_of_trials()
+    expected = agent.actor(agent.encode(batch), None).probability_NGA[:, 0]
+    policy = FunctionalNetworkPolicy(agent, clips=False)
+    memory = policy.empty_memory(1)
+    for token in range(LENGTHS[0] + 1):
+        now = slice(token, token + 1)
+        result = policy(
+            {
+                **{f"observation/{name}": leaf[now] for name, leaf in batch.observation.items()},
+                **{f"memory/{name}": each for name, each in memory.items()},
+                "previous_action": batch.previous_action[now],
+                "previous_reward": batch.previous_reward[now],
+                "episode_start": batch.episode_start[now],
+                "time": batch.time[now],
+                "deterministic": torch.tensor([True]),
+                "seed": torch.tensor([0]),
+            }
+        )
+        memory = {name.removeprefix("memory/"): each for name, each in result.items() if name.startswith("memory/")}
+        torch.testing.assert_close(result["probability"], expected[now], rtol=0, atol=1e-6)
