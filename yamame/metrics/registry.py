@@ -133,6 +133,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("loss/imitation", "Imitation loss",
            "negative log-probability of the stored actions in distillation, with label smoothing if it is on, mean "
            "over the iteration", "nats", "lower"),
+    Metric("loss/reconstruction", "Reconstruction loss",
+           "squared error of the rewards of a trial that variBAD predicts from its beliefs, mean over beliefs, "
+           "transitions and updates of the iteration; 1 is the error of the mean", "squared standard deviations of the "
+           "reward", "lower"),
+    Metric("loss/belief_kl", "KL divergence of the belief",
+           "KL divergence of the belief of variBAD from the one before it, mean over tokens and updates of the "
+           "iteration", "nats"),
     Metric("critic/explained_variance", "Explained variance",
            "1 minus the variance of PPO's advantages over that of its value targets, before the updates of the "
            "iteration; 0: the values are no better than a constant", "fraction", "higher"),
@@ -183,6 +190,9 @@ METRICS: tuple[Metric, ...] = (
                f"mean norm of the gradient of the {part} loss before clipping over the iteration", "gradient norm")
         for part in ("critic", "actor")
     ),
+    Metric("optim/grad_norm_belief", "Gradient norm, belief",
+           "mean norm of the gradient of belief and decoder of variBAD before clipping over the iteration",
+           "gradient norm"),
     Metric("optim/nonfinite_updates", "Non-finite updates",
            "number of updates skipped in the whole run because the loss or gradient was NaN or infinite",
            "updates", "lower"),
