@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from yamame.nets.compute import CPU_FLOAT32
 from yamame.nets.heads.actor import ActorConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
-from yamame.recipes import config_from_overrides, load_recipe, own_recipe, with_algorithm
+from yamame.recipes import config_from_flags, config_from_overrides, load_recipe, own_recipe, with_algorithm
 from yamame.run_config import RunConfig
 from yamame.training.components import TrainingComponents, build_components
 
@@ -94,9 +94,9 @@ def collect(components: TrainingComponents) -> None:
     components.replay.store.extend(trials)
 
 
-def updates(components: TrainingComponents, count: int | None = None) -> list[dict[str, Tensor]]:
+def updates(components: TrainingComponents) -> list[dict[str, Tensor]]:
     algorithm, replay = components.algorithm, components.replay
-    due = algorithm.updates_due(replay) if count is None else count
+    due = algorithm.updates_due(replay)
     return [dict(algorithm.update(batch)) for batch in algorithm.batches(replay, due)]
 
 
@@ -370,6 +370,27 @@ def test_its_settings_are_those_of_ppo_with_a_memory_of_its_own() -> None:
     assert own.algorithm.agent.timestep_encoder == other.algorithm.agent.timestep_encoder
     assert own.algorithm.agent.actor == other.algorithm.agent.actor
     assert replace(own, algorithm=other.algorithm) == other
+
+
+def test_its_variants_have_the_settings_of_its_authors() -> None:
+    recipe = with_algorithm(load_recipe("gridnavi"), "varibad")
+    grid, cheetah = (config_from_flags(recipe, [f"varibad-{name}"], []) for name in ("grid-navi", "half-cheetah"))
+    of_ppo = config_from_flags(with_algorithm(load_recipe("gridnavi"), "ppo"), ["rl2-grid-navi"], [])
+    found = [
+        (
+            each.algorithm.agent.trajectory_encoder.state_size,
+            each.algorithm.learner.kl_weight,
+            each.algorithm.learner.trials_per_vae_batch,
+            each.algorithm.learner.vae_updates_per_iteration,
+            each.replay.capacity_trajectories,
+        )
+        for each in (grid, cheetah)
+    ]
+    assert found == [(64, 0.01, 25, 3, 100_000), (128, 0.1, 10, 1, 10_000)]
+    shared = {each.name: getattr(grid.algorithm.learner, each.name) for each in fields(of_ppo.algorithm.learner)}
+    assert type(of_ppo.algorithm.learner)(**shared) == of_ppo.algorithm.learner
+    with pytest.raises(UserError, match="requires the algorithm variBAD, not PPOConfig"):
+        config_from_flags(with_algorithm(load_recipe("gridnavi"), "ppo"), ["varibad-grid-navi"], [])
 
 
 def test_an_encoder_without_functional_step_is_refused_in_a_line() -> None:

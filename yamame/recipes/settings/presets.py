@@ -29,6 +29,7 @@ from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.image import ImageEncoderConfig
 from yamame.nets.timestep.instruction import InstructionEncoderConfig
 from yamame.recipes.settings.ppo import PPO_VARIANTS
+from yamame.recipes.settings.varibad import VARIBAD_VARIANTS
 from yamame.run_config import EvalConfig, RunConfig
 
 AnyNetworks = TypeVar("AnyNetworks", bound=NetworksConfig)
@@ -347,6 +348,7 @@ VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     # values by classification, filtered behavior cloning in place of the policy gradient
     "amago-2": _amago_2,
     **PPO_VARIANTS,
+    **VARIBAD_VARIANTS,
 }
 
 
