@@ -44,8 +44,8 @@ class ValueConfig:
         check_range(self, "statistics_rate", gt=0, le=1)
 
 
-class Encoders(NamedTuple):
-    """Encoders of an agent."""
+class AgentEncoders(NamedTuple):
+    """AgentEncoders of an agent."""
 
     timestep: Any
     """A `TimestepEncoder`, or what has its methods."""
@@ -87,13 +87,13 @@ class PPOAgentConfig(NetworksConfig):
 
     def build_encoders(
         self, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace, *, context_length: int, horizon: int
-    ) -> Encoders:
+    ) -> AgentEncoders:
         """Return the encoders for these spaces; the arguments are those of `PPOAgent`."""
         timestep = self.timestep_encoder.build(leaves, action_space, embeds=self.embeds(action_space))
         trajectory = self.trajectory_encoder.build(
             input_size=self.timestep_encoder.output_size, attention_window=context_length + 1, max_timestep=horizon
         )
-        return Encoders(timestep, trajectory, self.trajectory_encoder.state_size)
+        return AgentEncoders(timestep, trajectory, self.trajectory_encoder.state_size)
 
 
 class PPOAgent(ActingModel):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.networks import NetworksConfig
-from yamame.algorithms.ppo.agent import Encoders, PPOAgent, PPOAgentConfig
+from yamame.algorithms.ppo.agent import AgentEncoders, PPOAgent, PPOAgentConfig
 from yamame.algorithms.varibad.belief import Belief, BeliefEncoder
 from yamame.algorithms.varibad.decoder import DecoderConfig, RewardDecoder
 from yamame.algorithms.varibad.inputs import HyperStateTimestepEncoder, PresentEncoder
@@ -48,7 +48,7 @@ class VariBADAgentConfig(PPOAgentConfig):
     @override
     def build_encoders(
         self, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace, *, context_length: int, horizon: int
-    ) -> Encoders:
+    ) -> AgentEncoders:
         history, encoder, encoder_size = super().build_encoders(
             leaves, action_space, context_length=context_length, horizon=horizon
         )
@@ -63,7 +63,9 @@ class VariBADAgentConfig(PPOAgentConfig):
         belief = BeliefEncoder(
             encoder, history_size=history.output_size, encoder_size=encoder_size, latent_size=self.latent_size
         )
-        return Encoders(HyperStateTimestepEncoder(history, present), belief, self.present_size + 2 * self.latent_size)
+        return AgentEncoders(
+            HyperStateTimestepEncoder(history, present), belief, self.present_size + 2 * self.latent_size
+        )
 
     def build_present_encoder(
         self,
