@@ -182,7 +182,7 @@ class RecurrentMemoryTransformer(nn.Module):
         state: "RecurrentMemoryState",
         *,
         starts: Int64[Tensor, "R"] | None,
-        ends: Int64[Tensor, "R"] | None,
+        ends: Int64[Tensor, "Q"] | None,
     ) -> Float[Tensor, "E S"]:
         """Return the states. `starts` and `ends` contain the environments at the first and last timestep of a segment.
 
