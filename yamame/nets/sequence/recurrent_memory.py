@@ -263,7 +263,7 @@ class RecurrentMemoryTransformer(nn.Module):
         for block, cached_EHSF in zip(self.blocks, cached, strict=True):
             query, *key_value = block.project_qkv(x_ND, None).unflatten(0, (num_envs, summaries)).unbind(2)
             key, value = (
-                torch.cat([old_EHSF.transpose(1, 2), now_EMHF.to(old_EHSF.dtype)], dim=1)
+                torch.cat([old_EHSF.transpose(1, 2), now_EMHF], dim=1)
                 for old_EHSF, now_EMHF in zip(cached_EHSF, key_value, strict=True)
             )
             query = query.to(key.dtype) * SummaryTokens.QUERY_SCALE
