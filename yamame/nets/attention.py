@@ -64,11 +64,10 @@ def masked_attention(
     value_BKHF: Float[Tensor, "B K H F"],
     visible_CK: Bool[Tensor, "C K"],
 ) -> Float[Tensor, "B C H F"]:
-    """Attention within rows, to the slots where a mask, the same in all rows, is True. Autocast is off."""
+    """Attention within rows, to the slots where a mask, the same in all rows, is True."""
     is_half_on_cpu = query_BCHF.device.type == "cpu" and query_BCHF.dtype.itemsize <= 2
     kernel = _matmul_kernel if is_half_on_cpu else _sdpa_kernel
-    with without_autocast(query_BCHF.device):
-        return kernel(query_BCHF, key_BKHF, value_BKHF, visible_CK)
+    return kernel(query_BCHF, key_BKHF, value_BKHF, visible_CK)
 
 
 def _in_chunks(

@@ -15,7 +15,7 @@ from yamame.nets.attention import masked_attention, sliding_window_mask
 from yamame.nets.blocks import at_least_float32
 from yamame.nets.kv_cache import KVCache, KVRingStep
 from yamame.nets.layouts import PaddedLayout
-from yamame.nets.ops import uncompiled
+from yamame.nets.ops import uncompiled, without_autocast
 from yamame.nets.positions import PositionEmbedding
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
 from yamame.nets.sequence.transformer import TransformerBlock, TransformerConfig
@@ -133,7 +133,8 @@ class RecurrentMemoryTransformer(nn.Module):
             slots_ND = torch.cat([memory_BMD, x_BCD], dim=1).flatten(0, 1)
             query, key, value = block.project_qkv(slots_ND, None).unflatten(0, (rows, -1)).unbind(2)
             query_BCHF = query[:, summaries:] * self.query_scale[:count].to(query.dtype)
-            attended_BCHF = masked_attention(query_BCHF, key, value, visible_CK)
+            with without_autocast(x_BCD.device):
+                attended_BCHF = masked_attention(query_BCHF, key, value, visible_CK)
             x_ND = block.add_attention_residual(x_BCD.flatten(0, 1), attended_BCHF.flatten(0, 1))
             x_BCD = block.feed_forward(x_ND).unflatten(0, (rows, count))
         return x_BCD
