@@ -58,6 +58,18 @@ def sliding_window_mask(queries: int, keys: int, attention_window: int, device: 
     return (distance >= 0) & (distance < attention_window)
 
 
+def masked_attention(
+    query_BCHF: Float[Tensor, "B C H F"],
+    key_BKHF: Float[Tensor, "B K H F"],
+    value_BKHF: Float[Tensor, "B K H F"],
+    visible_CK: Bool[Tensor, "C K"],
+) -> Float[Tensor, "B C H F"]:
+    """Attention within rows, to the slots where a mask, the same in all rows, is True."""
+    is_half_on_cpu = query_BCHF.device.type == "cpu" and query_BCHF.dtype.itemsize <= 2
+    kernel = _matmul_kernel if is_half_on_cpu else _sdpa_kernel
+    return kernel(query_BCHF, key_BKHF, value_BKHF, visible_CK)
+
+
 def _in_chunks(
     kernel: AttentionKernel,
     query_BLHF: Tensor,

@@ -30,6 +30,7 @@ MORE_CASES = {
     "feedforward, everything, bits": ("feedforward", EVERYTHING, spaces.MultiBinary((2, 2)), True, {}),
     "linear recurrence, vector, masked": ("linear_recurrence", VECTOR, spaces.Discrete(5), True, {}),
     "windowed, vector, continuous": ("windowed", VECTOR, CONTINUOUS, False, {}),
+    "recurrent memory, vector, masked": ("recurrent_memory", VECTOR, spaces.Discrete(5), True, {}),
     "gru, vector, nested actions": ("gru", VECTOR, NESTED, False, {}),
     "gru, vector, integers": ("gru", VECTOR, spaces.Box(-3, 5, (2,), np.int32), False, {}),
 }

@@ -31,6 +31,7 @@ from yamame.nets.sequence.base import RecurrentEncoder, TrajectoryEncoderConfig
 from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.linear_recurrence import LinearRecurrenceConfig
+from yamame.nets.sequence.recurrent_memory import RecurrentMemoryConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.sequence.windowed import WindowedTransformerConfig
 from yamame.nets.static_step import PackedTensors, StaticStep
@@ -42,6 +43,7 @@ SHIFTED = replace(TRANSFORMER, token_shift=True, position_embedding="rotary")
 LEARNED = replace(TRANSFORMER, position_embedding="learned")
 GRU, FEEDFORWARD = GRUConfig(**TINY), FeedForwardConfig(**TINY)
 LINEAR, WINDOWED = LinearRecurrenceConfig(d_ff=32, **TINY), WindowedTransformerConfig(num_heads=2, d_ff=32, **TINY)
+RECURRENT_MEMORY = RecurrentMemoryConfig(num_heads=2, d_ff=32, num_summaries=3, **TINY)
 every_kind = pytest.mark.parametrize(
     ("encoder", "action_space", "masked"),
     [
@@ -54,6 +56,7 @@ every_kind = pytest.mark.parametrize(
         (FEEDFORWARD, DISCRETE, True),
         (LINEAR, DISCRETE, True),
         (WINDOWED, CONTINUOUS, False),
+        (RECURRENT_MEMORY, DISCRETE, True),
     ],
     ids=[
         "transformer",
@@ -65,6 +68,7 @@ every_kind = pytest.mark.parametrize(
         "feedforward-masked",
         "linear-masked",
         "windowed",
+        "recurrent-memory-masked",
     ],
 )
 

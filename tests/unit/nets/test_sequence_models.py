@@ -59,9 +59,18 @@ def lstm_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_models_are_the_files_of_the_folder() -> None:
-    assert available_models() == ["feedforward", "gru", "linear_recurrence", "transformer", "windowed"]
+    assert available_models() == [
+        "feedforward",
+        "gru",
+        "linear_recurrence",
+        "recurrent_memory",
+        "transformer",
+        "windowed",
+    ]
     assert model_config("gru") == GRUConfig()
-    with pytest.raises(UserError, match=r"'mamba'.*feedforward, gru, linear_recurrence, transformer, windowed"):
+    with pytest.raises(
+        UserError, match=r"'mamba'.*feedforward, gru, linear_recurrence, recurrent_memory, transformer, windowed"
+    ):
         model_config("mamba")
 
 
@@ -75,7 +84,15 @@ def test_a_replacement_is_as_wide_and_as_deep() -> None:
 
 
 def test_a_new_file_is_a_new_model(lstm_file: None) -> None:
-    assert available_models() == ["feedforward", "gru", "linear_recurrence", "lstm", "transformer", "windowed"]
+    assert available_models() == [
+        "feedforward",
+        "gru",
+        "linear_recurrence",
+        "lstm",
+        "recurrent_memory",
+        "transformer",
+        "windowed",
+    ]
     assert model_config("lstm").at_size("tiny").state_size == 8
     assert model_config("lstm", like=GRUConfig(d_model=40)).state_size == 40
 
@@ -96,7 +113,7 @@ def test_one_update_with_a_model_through_the_command_line(tmp_path: Path, capsys
     encoder = read_config(tmp_path / "run").algorithm.agent.trajectory_encoder
     assert encoder == GRUConfig(d_model=64, num_layers=2)
     assert main(["train", "passive-tmaze", "--model", "grue", *TINY_RUN]) == 2
-    assert "feedforward, gru, linear_recurrence, transformer, windowed" in capsys.readouterr().err
+    assert "feedforward, gru, linear_recurrence, recurrent_memory, transformer, windowed" in capsys.readouterr().err
 
 
 CORES: dict[str, Callable[[], nn.Module]] = {

@@ -45,7 +45,7 @@ class ValueConfig:
 
 
 class AgentEncoders(NamedTuple):
-    """AgentEncoders of an agent."""
+    """Encoders of an agent."""
 
     timestep: Any
     """A `TimestepEncoder`, or what has its methods."""
