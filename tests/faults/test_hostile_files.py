@@ -333,7 +333,9 @@ def test_no_module_is_imported_on_the_word_of_a_config(
     assert not evil.exists() and "evil" not in sys.modules
 
 
-@pytest.mark.parametrize("place", NAMING_EVIL)
+@pytest.mark.parametrize(
+    "place", [pytest.param(place, marks=[] if place == "run" else [pytest.mark.thorough]) for place in NAMING_EVIL]
+)
 def test_the_viewer_imports_nothing_either(place: str, run: Path, evil: Path) -> None:
     testclient = pytest.importorskip("starlette.testclient")
 

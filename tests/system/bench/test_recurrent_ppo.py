@@ -47,6 +47,7 @@ def assert_contains(env: TrialsVecEnv, observation: np.ndarray | dict[str, np.nd
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_equal_steps_and_equal_minutes(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "unaided", tmp_path / "recurrent_ppo"
     chosen = ("--tasks", "catch", "--seeds", "0")

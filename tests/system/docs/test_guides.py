@@ -23,7 +23,12 @@ WITH_TESTS_OF_THEIR_OWN = {
     "serving.md",
     "tracking.md",
 }
-FOLLOWED = [page for page in PAGES if all_blocks(DOCS / page) and page not in WITH_TESTS_OF_THEIR_OWN]
+LONG = {"export.md", "goals_and_relabeling.md", "gpu.md", "memory_task.md", "meta_rl.md", "tuning.md"}
+FOLLOWED = [
+    pytest.param(page, marks=[pytest.mark.thorough] if page in LONG else [])
+    for page in PAGES
+    if all_blocks(DOCS / page) and page not in WITH_TESTS_OF_THEIR_OWN
+]
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +75,14 @@ def test_custom_environments(run: Path) -> None:
             assert image.n_frames == frames  # type: ignore[attr-defined]
 
 
+@pytest.mark.thorough
 def test_offline_data(run: Path) -> None:
     names = follow("offline_data.md", run=run)
     assert names["source"].result["env_steps"] == 192
     assert (names["learned"].result["env_steps"], names["learned"].result["updates"]) == (0, 400)
 
 
+@pytest.mark.thorough
 def test_tracking(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     pytest.importorskip("trackio")

@@ -35,6 +35,7 @@ def test_it_has_no_outputs_and_its_links_exist() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(900)  # 43 s on two cores
 def test_every_cell_runs_and_the_agents_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")

@@ -165,7 +165,7 @@ def test_a_reset_touches_only_its_rows_and_rows_do_not_depend_on_how_many_there_
         assert_same(all_of_them["observation"][~mask], more.observation["observation"][~mask])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_xland_rows_are_what_the_library_does_with_the_same_keys():
     environments = JaxVectorEnv(ROOM, 4, seed=2)
     theirs = xland.XLandMiniGrid()
@@ -264,7 +264,7 @@ def test_training_on_gymnax_runs(tmp_path):
     assert -1.0 <= run.result["return_mean"] <= 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_training_on_xland_runs(tmp_path):
     task = {"env.horizon": 40, "env.attempt_length": 10}
     run = yamame.train("xland", run_dir=tmp_path / "run", **TINY, **task)

@@ -129,6 +129,7 @@ def test_a_trial_whose_process_dies_is_made_again(tune: Tune) -> None:
     assert "trial-0000: its process was lost 1 of at most 3 times (ActorDiedError" in err
 
 
+@pytest.mark.thorough
 def test_a_signal_brings_the_trials_back_and_the_same_command_resumes_them(tune: Tune, tmp_path: Path) -> None:
     journal = tmp_path / "search" / "study.journal"
 
@@ -157,6 +158,7 @@ def test_a_signal_brings_the_trials_back_and_the_same_command_resumes_them(tune:
     assert same_metrics(run, tmp_path / "local" / "trial-0000")
 
 
+@pytest.mark.thorough
 def test_no_thread_waits_for_the_cluster_when_the_search_disconnects(
     tune: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,7 +47,7 @@ def test_every_study_has_a_list(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [pytest.param("fig7", {}, marks=pytest.mark.slow), ("fig3", {"panels": "AutoencodeEasy"})]
+    ("name", "options"), [pytest.param("fig7", {}, marks=pytest.mark.thorough), ("fig3", {"panels": "AutoencodeEasy"})]
 )
 def test_a_short_budget_and_random_actions_are_in_plot_and_table(
     name: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
