@@ -118,6 +118,7 @@ def test_the_metadata_names_it_and_no_result_is_expected(toy_folder: None) -> No
     assert metadata.expected == ""
 
 
+@pytest.mark.slow
 def test_a_run_through_python_and_its_resumption(toy_folder: None, tmp_path: Path) -> None:
     settings = {"env_steps": 240, "eval": {"final_trials": 4}, "env": {"num_workers": 0}, "quiet": True}
     run = yamame.train(ContextualBandit, horizon=4, algorithm="toy", run_dir=tmp_path / "run", **settings)
@@ -128,6 +129,7 @@ def test_a_run_through_python_and_its_resumption(toy_folder: None, tmp_path: Pat
     assert resumed.result is not None and resumed.result["updates"] == 48
 
 
+@pytest.mark.slow
 def test_a_run_through_the_command_line(toy_folder: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     env = ["--env", "bandit_algorithm:ContextualBandit", "--env.horizon", "4", "--env.num-workers", "0"]
     flags = ["--env-steps", "240", "--eval.final-trials", "4", "--run-dir", str(tmp_path / "run"), "--quiet", "--json"]

@@ -162,6 +162,7 @@ def test_an_exported_step_acts_with_the_mode(action_space: ActionSpace) -> None:
 
 
 @pytest.mark.parametrize("task", [RepeatPair, RepeatBits, RepeatParts])
+@pytest.mark.slow
 def test_a_run_with_every_kind_of_action(task: Any, tmp_path: Path) -> None:
     """Vectors of choices, bits, and a Dict with a mask: it trains, evaluates, resumes, is loaded and recorded."""
     config = RunConfig(

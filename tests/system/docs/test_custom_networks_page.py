@@ -37,6 +37,7 @@ def config(request: pytest.FixtureRequest) -> Any:
     return getattr(importlib.import_module(name), config_class)(d_model=16, **fields)
 
 
+@pytest.mark.slow
 def test_everything_trains_and_is_read_with_its_module_named(capsys: pytest.CaptureFixture[str]) -> None:
     with small_runs():
         names = follow(PAGE)

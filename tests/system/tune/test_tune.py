@@ -76,6 +76,7 @@ def tune(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., di
     return run
 
 
+@pytest.mark.slow
 def test_it_finds_good_settings_and_prunes_bad_ones(
     fake: FakeTune, tune: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_it_finds_good_settings_and_prunes_bad_ones(
     assert (directory / "search.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_without_pruning_every_trial_ends(fake: FakeTune, tune: Callable[..., dict[str, Any]]) -> None:
     assert {trial["state"] for trial in tune("--trials", "12", "--no-pruning")["trials"]} == {"complete"}
     assert set(fake.evaluations.values()) == {4}
@@ -136,6 +138,7 @@ def test_a_stopped_search_goes_on_where_it_was(fake: FakeTune, tune: Callable[..
     assert tune("--trials", "4")["trials"] == finished["trials"] and len(fake.titles) == 5
 
 
+@pytest.mark.slow
 def test_a_search_that_was_killed_while_it_proposed_proposes_the_same(
     fake: FakeTune, tune: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -161,6 +161,7 @@ def test_invalid_fields() -> None:
 
 @every_action_space
 @pytest.mark.parametrize("label", ["two_hot", "hl_gauss"])
+@pytest.mark.slow
 def test_critics_learn_with_it_from_samples(action_space: ActionSpace, label: str) -> None:
     torch.set_default_dtype(torch.float32)
     code = ClassificationConfig(num_bins=32, max_abs_value=50.0, label=label)  # type: ignore[arg-type]

@@ -178,6 +178,7 @@ class Choices(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("space", [*MANY, spaces.MultiBinary(150)], ids=str)
+@pytest.mark.slow
 def test_an_agent_trains_and_acts(space: Any, tmp_path: Any) -> None:
     small = {"trials": 2, "final_trials": 2, "num_envs": 2}
     run = yamame.train(

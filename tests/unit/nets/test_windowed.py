@@ -74,6 +74,7 @@ def test_a_state_depends_on_sinks_and_window_alone() -> None:
 
 
 @torch.no_grad()
+@pytest.mark.slow
 def test_no_distance_is_longer_than_those_of_training() -> None:
     """Inputs with a period: once the window holds them alone, the states have the same period, for ever.
 

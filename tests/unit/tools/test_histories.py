@@ -92,6 +92,7 @@ def test_trials_of_a_run_become_one_history() -> None:
         np.testing.assert_array_equal(history.observation["observation"][part], trial.observation["observation"][:-1])
 
 
+@pytest.mark.slow
 def test_runs_in_a_fixed_room_are_distilled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two runs that each learn one room, their histories, and a run that learns from these."""
     runs = [tmp_path / f"room-{room}" for room in range(2)]
