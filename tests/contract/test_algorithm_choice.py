@@ -102,7 +102,7 @@ def test_size_and_model_apply_to_its_networks(toy_folder: None) -> None:
     agent = config_from_flags(recipe, ["gru"], [], size="tiny").algorithm.agent
     assert type(agent.trajectory_encoder).__name__ == "GRUConfig" and agent.actor.hidden_sizes == (64, 64)
     assert agent.timestep_encoder.output_size == 32
-    with pytest.raises(UserError, match="requires the algorithm AMAGO, not ToyConfig"):
+    with pytest.raises(UserError, match="requires --algorithm amago, not toy"):
         config_from_flags(recipe, ["no-popart"], [])
 
 
@@ -144,7 +144,7 @@ def test_a_run_through_the_command_line(toy_folder: None, tmp_path: Path, capsys
     [
         (["--algorithm", "dqn"], "unknown algorithm 'dqn': choose among amago"),
         (["--algorithm", "toy", "--learner.tau", "0.1"], "unknown flag --learner.tau"),
-        (["--algorithm", "toy", "--variant", "naive"], "requires the algorithm AMAGO"),
+        (["--algorithm", "toy", "--variant", "naive"], "requires --algorithm amago, not toy"),
     ],
 )
 def test_bad_choices_are_one_line(

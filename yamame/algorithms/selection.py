@@ -2,11 +2,14 @@
 
 import importlib
 import pkgutil
+from typing import TypeVar
 
 from yamame import algorithms
 from yamame.algorithms.base import AlgorithmConfig
 from yamame.discovery import classes_in
 from yamame.errors import UserError
+
+A = TypeVar("A", bound=AlgorithmConfig)
 
 _CONFIG = "config"
 """Module of an algorithm's folder that defines its `AlgorithmConfig`."""
@@ -29,3 +32,16 @@ def algorithm_config(name: str) -> AlgorithmConfig:
     if len(classes) != 1:
         raise UserError(f"{package.__name__}.{_CONFIG} must define one AlgorithmConfig, but it defines {len(classes)}")
     return classes[0]()
+
+
+def require_algorithm(algorithm: AlgorithmConfig, kind: type[A], name: str) -> A:
+    """Return the config of an algorithm of this kind. Raises `UserError`, for a variant of `name`, if it is another."""
+    if not isinstance(algorithm, kind):
+        raise UserError(f"this variant requires --algorithm {name}, not {_name_of(algorithm)}")
+    return algorithm
+
+
+def _name_of(algorithm: AlgorithmConfig) -> str:
+    """Return the name of an algorithm's folder, or of its class if it is in no such folder."""
+    *package, folder, module = type(algorithm).__module__.split(".")
+    return folder if (".".join(package), module) == (algorithms.__name__, _CONFIG) else type(algorithm).__name__

@@ -209,7 +209,7 @@ def test_through_the_command_line_with_the_settings_of_other_projects(
     assert "unknown flag --learner.td.weight" in capsys.readouterr().err
     config = config_from_flags(with_algorithm(load_recipe("passive-tmaze"), "ppo"), ["rl2-half-cheetah"], [])
     assert (config.env_steps_per_iteration, config.algorithm.learner.clip) == (6400, 0.1)
-    with pytest.raises(UserError, match="requires the algorithm PPO"):
+    with pytest.raises(UserError, match="requires --algorithm ppo, not amago"):
         config_from_flags(load_recipe("passive-tmaze"), ["rl2-half-cheetah"], [])
 
 

@@ -390,7 +390,7 @@ def test_its_variants_have_the_settings_of_its_authors() -> None:
     assert found == [(64, 0.01, 25, 3, 100_000), (128, 0.1, 10, 1, 10_000)]
     shared = {each.name: getattr(grid.algorithm.learner, each.name) for each in fields(of_ppo.algorithm.learner)}
     assert type(of_ppo.algorithm.learner)(**shared) == of_ppo.algorithm.learner
-    with pytest.raises(UserError, match="requires the algorithm variBAD, not PPOConfig"):
+    with pytest.raises(UserError, match="requires --algorithm varibad, not ppo"):
         config_from_flags(with_algorithm(load_recipe("gridnavi"), "ppo"), ["varibad-grid-navi"], [])
 
 

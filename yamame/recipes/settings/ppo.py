@@ -7,7 +7,7 @@ from typing import Any
 
 from yamame.algorithms.on_policy import PassesConfig
 from yamame.algorithms.ppo.config import PPOConfig
-from yamame.errors import UserError
+from yamame.algorithms.selection import require_algorithm
 from yamame.run_config import RunConfig
 
 
@@ -15,9 +15,7 @@ def _published_ppo(
     config: RunConfig, *, num_envs: int, steps: int, epochs: int, minibatch: int, gamma: float, **learner: Any
 ) -> RunConfig:
     """Return the config of PPO with the settings of another project: `steps` of each environment an iteration."""
-    ppo = config.algorithm
-    if not isinstance(ppo, PPOConfig):
-        raise UserError(f"this variant requires the algorithm PPO, not {type(ppo).__name__}: pass --algorithm ppo")
+    ppo = require_algorithm(config.algorithm, PPOConfig, "ppo")
     passes = PassesConfig(epochs=epochs, minibatch_transitions=minibatch, min_trials=1)
     ppo = replace(
         ppo,

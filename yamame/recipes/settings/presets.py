@@ -12,7 +12,7 @@ from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS, FilteredBCLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.networks import NetworksConfig
-from yamame.algorithms.selection import algorithm_config
+from yamame.algorithms.selection import algorithm_config, require_algorithm
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.config.overrides import apply_overrides
 from yamame.data.sampler import ReplayConfig
@@ -232,10 +232,7 @@ def imitate_offline_data(config: RunConfig) -> RunConfig:
 
 def amago_config(config: RunConfig) -> AMAGOConfig:
     """Return the algorithm's config. Raises `UserError` if the algorithm is not AMAGO."""
-    if not isinstance(config.algorithm, AMAGOConfig):
-        name = type(config.algorithm).__name__
-        raise UserError(f"this variant requires the algorithm AMAGO, not {name}: leave it out")
-    return config.algorithm
+    return require_algorithm(config.algorithm, AMAGOConfig, "amago")
 
 
 def networks_config(config: RunConfig) -> NetworksConfig:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from yamame.algorithms.selection import require_algorithm
 from yamame.algorithms.varibad.config import VariBADConfig
-from yamame.errors import UserError
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.recipes.settings.ppo import PPO_VARIANTS
 from yamame.run_config import RunConfig
@@ -22,12 +22,9 @@ def _published_varibad(
     trials_per_batch: int,
 ) -> RunConfig:
     """Return the config of variBAD with PPO as in a variant of RL^2, and published settings of the autoencoder."""
-    if not isinstance(config.algorithm, VariBADConfig):
-        name = type(config.algorithm).__name__
-        raise UserError(f"this variant requires the algorithm variBAD, not {name}: pass --algorithm varibad")
+    require_algorithm(config.algorithm, VariBADConfig, "varibad")
     config = PPO_VARIANTS[ppo](config)
-    varibad = config.algorithm
-    assert isinstance(varibad, VariBADConfig)
+    varibad = require_algorithm(config.algorithm, VariBADConfig, "varibad")
     varibad = replace(
         varibad,
         agent=replace(varibad.agent, trajectory_encoder=GRUConfig(d_model=memory_size, num_layers=1)),
