@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.base import AlgorithmConfig
+from yamame.algorithms.selection import algorithm_name
 from yamame.collect.exploration import BilevelEpsilonGreedy, ExplorationConfig, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
 from yamame.data.sampler import ReplayConfig
@@ -206,7 +207,7 @@ class RunConfig:
 
     def _check_on_policy(self) -> None:
         """Raise `ConfigFieldError` for a setting that an algorithm on policy cannot follow."""
-        name = type(self.algorithm).__name__
+        name = algorithm_name(self.algorithm)
         problems = {
             "offline.data": (self.offline.data, "must be empty"),
             "exploration": (not isinstance(self.exploration, NoExploration), "must be NoExploration"),

@@ -37,11 +37,11 @@ def algorithm_config(name: str) -> AlgorithmConfig:
 def require_algorithm(algorithm: AlgorithmConfig, kind: type[A], name: str) -> A:
     """Return the config of an algorithm of this kind. Raises `UserError`, for a variant of `name`, if it is another."""
     if not isinstance(algorithm, kind):
-        raise UserError(f"this variant requires --algorithm {name}, not {_name_of(algorithm)}")
+        raise UserError(f"this variant requires --algorithm {name}, not {algorithm_name(algorithm)}")
     return algorithm
 
 
-def _name_of(algorithm: AlgorithmConfig) -> str:
+def algorithm_name(algorithm: AlgorithmConfig) -> str:
     """Return the name of an algorithm's folder, or of its class if it is in no such folder."""
-    *package, folder, module = type(algorithm).__module__.split(".")
-    return folder if (".".join(package), module) == (algorithms.__name__, _CONFIG) else type(algorithm).__name__
+    folder = type(algorithm).__module__.removeprefix(f"{algorithms.__name__}.").removesuffix(f".{_CONFIG}")
+    return folder if folder in available_algorithms() else type(algorithm).__name__

@@ -1,8 +1,6 @@
 """Whole runs of PPO: through both doors, killed and resumed to the bit, evaluated, loaded and exported."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +8,17 @@ import numpy as np
 import pytest
 import torch
 from action_environments import LegalMoves, ReachPoint, RepeatPair, RepeatParts
+from killed_runs import Killed, killed_at, outcome, start, train
 from tiny import TINY_NETWORK
 
 import yamame
 from yamame.algorithms.ppo.learner import PPO
 from yamame.cli import main
 from yamame.collect.collector import Collector
-from yamame.data.codec import encode
 from yamame.errors import UserError
-from yamame.metrics.progress import ProgressBar
 from yamame.metrics.registry import METRICS, read_metrics
 from yamame.recipes import config_from_flags, config_from_overrides, load_recipe, with_algorithm
 from yamame.run_config import RunConfig
-from yamame.training.state import collect_state
 from yamame.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow
@@ -40,64 +36,9 @@ TINY: dict[str, Any] = {
 }
 
 
-class Killed(BaseException):
-    """What a test kills a run with."""
-
-
-@contextmanager
-def killed_at(owner: Any, name: str, count: int) -> Iterator[None]:
-    original, left = getattr(owner, name), [count]
-
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        left[0] -= 1
-        if not left[0]:
-            raise Killed
-        return original(*args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, watched)
-        yield
-
-
 def tiny_ppo(**changes: Any) -> RunConfig:
     recipe = with_algorithm(load_recipe("passive-tmaze"), "ppo")
     return config_from_overrides(recipe, [], {"env.horizon": 5, **TINY, **changes})
-
-
-def start(directory: Path, config: RunConfig) -> Path:
-    run = Trainer(config, directory)
-    run.save_checkpoint()
-    run.close()
-    return directory
-
-
-def train(directory: Path, config: RunConfig) -> bool:
-    run = Trainer(config, directory, resume=True)
-    try:
-        assert run.resume_warnings == []
-        with ProgressBar(config.env_steps, quiet=True) as progress:
-            run.train(progress)
-        return run.is_finished()
-    finally:
-        run.close()
-
-
-def outcome(directory: Path, config: RunConfig) -> dict[str, Any]:
-    """Weights, moments and annotations; the trials; the metrics but times. Ids of lost trials are not used again."""
-    run = Trainer(config, directory, resume=True)
-    tensors, _ = collect_state(run.components, run.distributed, {})
-    store = run.components.replay.store
-    trials = [encode(store.get(number)) for number in store.ids()]
-    run.close()
-    metrics = [
-        {key: value for key, value in row.items() if "second" not in key and "wait" not in key}
-        for row in read_metrics(directory)
-    ]
-    return {
-        "tensors": {name: np.asarray(tensor).tobytes() for name, tensor in tensors.items()},
-        "trials": trials,
-        "metrics": metrics,
-    }
 
 
 def test_killed_between_updates_and_while_acting_it_is_the_same_run(tmp_path: Path) -> None:

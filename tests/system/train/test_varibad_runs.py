@@ -1,27 +1,20 @@
 """Whole runs of variBAD: killed and resumed to the bit, through both doors, evaluated, loaded and exported."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from action_environments import LegalMoves, ReachPoint
+from killed_runs import Killed, killed_at, outcome, start, train
 
 import yamame
 from yamame.algorithms.varibad.learner import VariBAD
 from yamame.algorithms.varibad.vae import BeliefLearner
 from yamame.cli import main
 from yamame.collect.collector import Collector
-from yamame.data.codec import encode
-from yamame.metrics.progress import ProgressBar
 from yamame.metrics.registry import METRICS, read_metrics
 from yamame.recipes import config_from_overrides, load_recipe, with_algorithm
-from yamame.run_config import RunConfig
-from yamame.training.state import collect_state
-from yamame.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 
@@ -42,67 +35,11 @@ TINY: dict[str, Any] = {
 }
 
 
-class Killed(BaseException):
-    """What a test kills a run with."""
-
-
-@contextmanager
-def killed_at(owner: Any, name: str, count: int) -> Iterator[None]:
-    original, left = getattr(owner, name), [count]
-
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        left[0] -= 1
-        if not left[0]:
-            raise Killed
-        return original(*args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, watched)
-        yield
-
-
-def train(directory: Path, config: RunConfig) -> bool:
-    run = Trainer(config, directory, resume=True)
-    try:
-        assert run.resume_warnings == []
-        with ProgressBar(config.env_steps, quiet=True) as progress:
-            run.train(progress)
-        return run.is_finished()
-    finally:
-        run.close()
-
-
-def outcome(directory: Path, config: RunConfig) -> dict[str, Any]:
-    """Weights, moments and statistics; the trials; the metrics but times."""
-    run = Trainer(config, directory, resume=True)
-    tensors, rest = collect_state(run.components, run.distributed, {})
-    store = run.components.replay.store
-    trials = [encode(store.get(number)) for number in store.ids()]
-    run.close()
-    metrics = [
-        {key: value for key, value in row.items() if "second" not in key and "wait" not in key}
-        for row in read_metrics(directory)
-    ]
-    assert "vae" in json.dumps(rest, default=str)
-    return {
-        "tensors": {name: np.asarray(tensor).tobytes() for name, tensor in tensors.items()},
-        "trials": trials,
-        "metrics": metrics,
-    }
-
-
-def started(directory: Path, config: RunConfig) -> Path:
-    run = Trainer(config, directory)
-    run.save_checkpoint()
-    run.close()
-    return directory
-
-
 def test_killed_and_stopped_between_updates_of_the_belief_it_is_the_same_run(tmp_path: Path) -> None:
     """A signal ends the updates between two of the belief: the checkpoint has how many are left."""
     recipe = with_algorithm(load_recipe("passive-tmaze"), "varibad")
     config = config_from_overrides(recipe, [], {"env.horizon": 5, **TINY})
-    undisturbed, disturbed = started(tmp_path / "one", config), started(tmp_path / "other", config)
+    undisturbed, disturbed = start(tmp_path / "one", config), start(tmp_path / "other", config)
     assert train(undisturbed, config)
     original, left = BeliefLearner.update, []
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import gymnasium
 import numpy as np
@@ -25,6 +26,7 @@ from yamame.algorithms.varibad.losses import belief_kl
 from yamame.algorithms.varibad.settings import VariBADLearnerConfig
 from yamame.algorithms.varibad.vae import BeliefLearner
 from yamame.data.batch import ACTING_LOG_PROB, Batch, Window, pack
+from yamame.data.codec import CorruptedRecordError
 from yamame.envs.env_fn import env_config
 from yamame.errors import UserError
 from yamame.nets.compute import CPU_FLOAT32
@@ -252,6 +254,15 @@ def test_the_updates_of_ppo_come_first_then_those_of_the_belief(built: Any) -> N
     ]
     assert {window.trajectory_id for window in windows} == set(range(components.replay.store.total_appended))
     assert before < components.replay.store.total_appended, "trials of both iterations"
+
+
+def test_a_store_of_unreadable_trials_is_one_line_instead_of_an_endless_search(
+    built: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    components = built(tiny_varibad())
+    monkeypatch.setattr(components.replay.store, "get", Mock(side_effect=CorruptedRecordError("flipped")))
+    with pytest.raises(UserError, match="check its disk"):
+        components.algorithm.vae._sample(components.replay.store, np.random.default_rng(0))
 
 
 def test_of_trials_longer_than_the_context_all_parts_are_decoded(built: Any) -> None:

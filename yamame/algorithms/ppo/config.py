@@ -1,8 +1,8 @@
 """`PPOConfig`: recurrent PPO, for `RunConfig.algorithm`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,6 @@ from yamame.data.schema import TaskSpec
 from yamame.data.spaces import flatten_space
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.envs.config import EnvConfig
-from yamame.errors import UserError
 from yamame.nets.compute import Compute
 
 NUM_ENVS = (16, 8, 4, 2)
@@ -40,6 +39,9 @@ those of acting."""
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
     """PPO over whole trials with memory, and so RL^2 (Schulman et al. 2017, Duan et al. 2016)."""
+
+    AGENT: ClassVar[type[PPOAgent]] = PPOAgent
+    LEARNER: ClassVar[Callable[..., Algorithm]] = PPO
 
     agent: PPOAgentConfig = field(default_factory=PPOAgentConfig)
     learner: PPOLearnerConfig = field(default_factory=PPOLearnerConfig)
@@ -98,7 +100,7 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
 
     @override
     def build_model(self, task: TaskSpec, *, context_length: int) -> PPOAgent:
-        return PPOAgent(
+        return self.AGENT(
             self.agent,
             observation_space=strip_action_mask(task.observation_space, task.action_mask_key),
             action_space=policy_action_space(task.action_space),
@@ -135,10 +137,10 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
         generator: torch.Generator,
         distributed: DistributedContext = SINGLE_PROCESS,
     ) -> Algorithm:
-        assert isinstance(model, PPOAgent)
-        if not distributed.is_single_process:
-            raise UserError("ppo learns in one process: leave out --num-learners")
-        return PPO(model, self.learner, context_length=model.context_length, generator=generator, compute=compute)
+        assert isinstance(model, self.AGENT)
+        return self.LEARNER(
+            model, self.learner, context_length=model.context_length, generator=generator, compute=compute
+        )
 
     @override
     def value_function(self, model: nn.Module, *, num_envs: int) -> PPOValues:

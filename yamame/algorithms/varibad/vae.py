@@ -19,10 +19,13 @@ from yamame.data.batch import Batch
 from yamame.data.codec import CorruptedRecordError
 from yamame.data.sampler import StoredWindow
 from yamame.data.store import ReplayStore
+from yamame.errors import UserError
 from yamame.nets.compute import Compute
 from yamame.nets.layouts import PaddedLayout
 from yamame.nets.ops import masked_mean
 
+_MAX_ATTEMPTS = 100
+"""Attempts for each trial of a batch to find one that can be read."""
 _REWARD_RATE = 0.01
 """Update rate, once an update, of mean and deviation by which rewards are normalized."""
 _MIN_RELATIVE_DEVIATION = 1e-6
@@ -75,7 +78,7 @@ class BeliefLearner:
 
     def _sample(self, store: ReplayStore, rng: np.random.Generator) -> list[StoredWindow]:
         ids, windows = store.ids(), list[StoredWindow]()
-        while len(windows) < self.config.trials_per_vae_batch:
+        for _ in range(_MAX_ATTEMPTS * self.config.trials_per_vae_batch):
             trial = ids[int(rng.integers(len(ids)))]
             try:
                 length = len(store.get(trial, lazy=True))
@@ -83,7 +86,9 @@ class BeliefLearner:
                 continue
             start = self.context_length * int(rng.integers(-(-length // self.context_length)))
             windows.append(StoredWindow(trial, start, min(self.context_length, length - start)))
-        return windows
+            if len(windows) == self.config.trials_per_vae_batch:
+                return windows
+        raise UserError("hardly a trial of the replay store can be read: check its disk")
 
     def update(self, batch: Batch) -> Metrics:
         """Make one gradient step. One whose loss or gradient is not finite changes no weight."""

@@ -12,7 +12,7 @@ from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS, FilteredBCLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.networks import NetworksConfig
-from yamame.algorithms.selection import algorithm_config, require_algorithm
+from yamame.algorithms.selection import algorithm_config, algorithm_name, require_algorithm
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.config.overrides import apply_overrides
 from yamame.data.sampler import ReplayConfig
@@ -239,7 +239,7 @@ def networks_config(config: RunConfig) -> NetworksConfig:
     """Return the networks of the algorithm. Raises `UserError` if it has none that sizes and models apply to."""
     agent = getattr(config.algorithm, "agent", None)
     if not isinstance(agent, NetworksConfig):
-        raise UserError(f"{type(config.algorithm).__name__} has networks of its own: leave sizes and models out")
+        raise UserError(f"{algorithm_name(config.algorithm)} has networks of its own: leave sizes and models out")
     return agent
 
 

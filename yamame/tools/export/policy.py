@@ -18,6 +18,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from yamame.algorithms.functional_policy import MEMORY, SupportsExport
+from yamame.algorithms.selection import algorithm_name
 from yamame.data.spaces import space_to_json
 from yamame.errors import UserError, wrap_os_errors
 from yamame.policy.manifest import (
@@ -84,7 +85,9 @@ def export_policy(
         _require_exporter()
     config, task, takes_masks = run.config, run.task, run.train_state.has_action_masks
     if not isinstance(config.algorithm, SupportsExport):
-        raise UserError(f"{type(config.algorithm).__name__} cannot be exported: the algorithm has no functional policy")
+        raise UserError(
+            f"{algorithm_name(config.algorithm)} cannot be exported: the algorithm has no functional policy"
+        )
     graph = StepGraph(config.algorithm.functional_policy(run.model.eval()), task, takes_masks=takes_masks)
     rng = np.random.default_rng(0)
     examples = graph.sample_inputs(_EXAMPLE_ENVS if num_envs == DYNAMIC else num_envs, rng)
