@@ -7,7 +7,7 @@ from typing import Any
 
 from yamame.config.serialization import to_json
 from yamame.metrics.registry import EVAL_RETURN
-from yamame.recipes import load_recipe, make_metadata
+from yamame.recipes import load_recipe, make_metadata, with_algorithm
 from yamame.runs.directory import CONFIG, METADATA, RESULT
 from yamame.tools.study.execute import PlannedRun
 
@@ -28,7 +28,7 @@ class FakeTrain:
         if run.title in self.errors:
             raise self.errors[run.title]
         run.directory.mkdir(exist_ok=True, parents=True)
-        metadata = asdict(make_metadata(load_recipe(run.recipe), run.config))
+        metadata = asdict(make_metadata(with_algorithm(load_recipe(run.recipe), run.algorithm), run.config))
         for name, content in ((METADATA, metadata), (CONFIG, to_json(run.config))):
             (run.directory / name).write_text(json.dumps(content))
         score = fake_return(run.series, run.config.seed)
@@ -44,7 +44,9 @@ class FakeTrain:
         if run.title == self.stop_at:
             return {"stopped_by": "SIGINT"}
         result = {"return_mean": score, "success_rate": None, "env_steps": run.config.env_steps, "wall_seconds": 2.0}
-        result |= {"updates": 1, "train_seconds": 1.0, "random_baseline": {"return_mean": -0.5, "success_rate": None}}
+        result |= {"updates": 1, "train_seconds": 1.0, "return_per_attempt": [0.25 * score, 0.75 * score]}
+        random = {"return_mean": -0.5, "success_rate": None, "return_per_attempt": [-0.4, -0.1]}
+        result |= {"random_baseline": random}
         (run.directory / RESULT).write_text(json.dumps(result))
         return result
 

@@ -18,6 +18,10 @@ class Arm:
     label: str
     """As in the paper."""
     recipe: str
+    algorithm: str | None = None
+    """Name of the algorithm, as in `yamame train --algorithm`; None: that of the recipe."""
+    histories: int = 0
+    """Learning histories of a scripted learner that are written before the run, as its `--offline.data`."""
     flags: tuple[str, ...] = ()
     """Flags of the recipe, such as `("--env.size", "9")`."""
     variants: tuple[str, ...] = ()
@@ -50,8 +54,8 @@ class Panel:
     title: str
     arms: tuple[Arm, ...]
     score: Score = "return"
-    x_axis: Literal["env_steps", "updates"] = "env_steps"
-    """Horizontal axis of learning curves."""
+    x_axis: Literal["env_steps", "updates", "attempts"] = "env_steps"
+    """Horizontal axis of learning curves, or `attempts`: returns of the attempts of a trial, after training."""
     instructions: tuple[str, ...] = ()
     """An evaluation after training for each, the score is their mean; empty: those that the task samples."""
     references: tuple[tuple[str, float | None], ...] = ()

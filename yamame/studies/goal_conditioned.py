@@ -47,6 +47,7 @@ def _maze_panels() -> tuple[Panel, ...]:
         Arm(label="w/o relabeling", recipe=MAZE, variants=("no-relabeling",)),
         Arm(label="w/o relabeling, w/o multi-gamma", recipe=MAZE, variants=("no-relabeling", "no-multi-gamma")),
         Arm(label="w/o position", recipe=MAZE, flags=("--env.no-position",), published=0.91),
+        Arm(label="RL2", recipe=MAZE, algorithm="ppo", variants=("gru",)),
     )
     large = (
         Arm(label=AMAGO, recipe=MAZE, flags=LARGE_MAZE),
@@ -81,8 +82,12 @@ FIG8 = Study(
 
 def _rewired_panel(size: int) -> Panel:
     flags = ("--env.size", str(size), "--env.rewired", "--env.actions", "continuous")
-    arm = Arm(label=AMAGO, recipe="maze-runner", flags=flags)
-    return Panel(title=f"MazeRunner {size}x{size}, rewired", arms=(arm,), score="success_rate")
+    arms = (
+        Arm(label=AMAGO, recipe=MAZE, flags=flags),
+        Arm(label="RL2", recipe=MAZE, algorithm="ppo", flags=flags, variants=("gru",)),
+        Arm(label="variBAD", recipe=MAZE, algorithm="varibad", flags=flags),
+    )
+    return Panel(title=f"MazeRunner {size}x{size}, rewired", arms=arms, score="success_rate")
 
 
 FIG22 = Study(

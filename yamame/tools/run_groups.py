@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from yamame.algorithms.selection import algorithm_name, available_algorithms
 from yamame.config.differences import flatten_config
 from yamame.errors import UserError
 from yamame.recipes.settings.presets import VARIANTS
@@ -23,8 +24,10 @@ MAX_DIFFERENCES = 2
 """Differences named in a label; more are counted."""
 _SEPARATORS = " -_/.="
 _RUN_NAME = re.compile(r"(?P<series>.+)-seed-\d+")
-_VARIANT = f"(?:{'|'.join(sorted(map(re.escape, VARIANTS), key=len, reverse=True))})"
-_ARM = re.compile(rf"(?:^|-)({FULL}|{_VARIANT}(?:\+{_VARIANT})*)$")
+_PARTS = (*available_algorithms(), *VARIANTS)
+"""What the name of an arm consists of, joined by +."""
+_PART = f"(?:{'|'.join(sorted(map(re.escape, _PARTS), key=len, reverse=True))})"
+_ARM = re.compile(rf"(?:^|-)({FULL}|{_PART}(?:\+{_PART})*)$")
 Settings = dict[str, Any]
 """Path of a field -> its value, of the fields that play a part in results."""
 
@@ -40,15 +43,20 @@ def strip_seed_suffix(run: Path) -> str | None:
     return match["series"] if match else None
 
 
-def arm_variants(arm: str) -> Sequence[str]:
-    """Return the variants of an arm, in the order in which they are applied."""
+def arm_parts(arm: str) -> Sequence[str]:
+    """Return the names of which an arm consists: algorithms, and variants in the order in which they are applied."""
     return () if arm == FULL else arm.split("+")
 
 
+def is_arm(arm: str) -> bool:
+    """Return whether every part of an arm is an algorithm or a variant."""
+    return all(part in _PARTS for part in arm_parts(arm))
+
+
 def arm_order(arm: str) -> tuple[int, ...]:
-    """Return a sort key: full, single variants, combinations."""
-    variants = arm_variants(arm)
-    return len(variants), *map(list(VARIANTS).index, variants)
+    """Return a sort key: full, single algorithms, single variants, combinations."""
+    parts = arm_parts(arm)
+    return len(parts), *map(_PARTS.index, parts)
 
 
 def arm_of(run: Path) -> str | None:
@@ -101,12 +109,23 @@ def common_name(names: Sequence[str]) -> str:
 
 
 def _differences_by_recipe(experiments: Sequence[tuple[str, RunConfig]]) -> list[str]:
-    """Return the difference of each experiment from the base of its recipe; empty for the base."""
+    """Return the difference of each experiment from the base of its recipe; empty for the base.
+
+    Where a recipe has several algorithms, it is the algorithm and the difference from the base among its runs.
+    """
     texts: dict[int, str] = {}
     for recipe in dict.fromkeys(recipe for recipe, _ in experiments):
-        numbers = [number for number, (of, _) in enumerate(experiments) if of == recipe]
-        of_recipe = _differences_from_base([experiments[number][1] for number in numbers])
-        texts |= dict(zip(numbers, of_recipe, strict=True))
+        by_algorithm: dict[str, list[int]] = {}
+        for number, (of, config) in enumerate(experiments):
+            if of == recipe:
+                by_algorithm.setdefault(algorithm_name(config.algorithm), []).append(number)
+        for algorithm, numbers in by_algorithm.items():
+            name = algorithm if len(by_algorithm) > 1 else ""
+            of_algorithm = _differences_from_base([experiments[number][1] for number in numbers])
+            texts |= {
+                number: ": ".join(filter(None, (name, text)))
+                for number, text in zip(numbers, of_algorithm, strict=True)
+            }
     return [texts[number] for number in range(len(experiments))]
 
 

@@ -12,8 +12,9 @@ from yamame.config.differences import flatten_config
 from yamame.config.serialization import to_json
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.recipes import config_from_flags, load_recipe
+from yamame.recipes.settings.presets import apply_algorithm, apply_variants
 from yamame.run_config import RunConfig, experiment_settings
-from yamame.tools.run_groups import group_by_seed
+from yamame.tools.run_groups import arm_of, arm_order, group_by_seed
 
 BASE = load_recipe("popgym").make_config(load_recipe("popgym").env)
 
@@ -81,6 +82,30 @@ def test_a_recipe_expects_its_result_of_every_seed() -> None:
     assert all(recipe.expected_result(config) == recipe.expected_result(BASE) != "" for config in SEEDS.values())
     for flags in (["--env-steps", "77"], ["--replay.batch-size", "3"]):
         assert recipe.expected_result(config_from_flags(recipe, [], flags)) == ""
+
+
+def test_groups_of_several_algorithms_are_named_by_them(tmp_path: Path) -> None:
+    recipe = load_recipe("popgym")
+    configs = {
+        "1": BASE,
+        "2": apply_algorithm(BASE, "ppo"),
+        "3": apply_variants(apply_algorithm(BASE, "ppo"), ["gru"]),
+        "4": apply_algorithm(BASE, "recurrent_sac"),
+    }
+    for name, config in configs.items():
+        run = tmp_path / f"2026112{name}-1015"
+        run.mkdir()
+        (run / "config.json").write_text(json.dumps(to_json(config)))
+        (run / "metadata.json").write_text(json.dumps({"recipe": recipe.name}))
+    labels = [group.label.removesuffix("-1015") for group in group_by_seed([tmp_path])]
+    assert [label.partition(": ")[2] for label in labels] == ["amago", "ppo", "ppo: gru", "recurrent_sac"]
+
+
+def test_arms_of_a_sweep_are_found_by_the_names_of_their_runs() -> None:
+    names = ["ppo", "ppo+gru", "Env-recurrent_sac", "Env-recurrent-ppo", "Env-full", "Env-no-memory+gru", "Env-other"]
+    arms = ["ppo", "ppo+gru", "recurrent_sac", "recurrent-ppo", "full", "no-memory+gru", None]
+    assert [arm_of(Path(f"{name}-seed-3")) for name in names] == arms
+    assert sorted(["gru", "ppo+gru", "ppo", "full"], key=arm_order) == ["full", "ppo", "gru", "ppo+gru"]
 
 
 def test_groups_are_named_by_their_environment(tmp_path: Path) -> None:

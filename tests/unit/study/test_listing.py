@@ -67,6 +67,20 @@ def test_a_short_budget_and_random_actions_are_in_plot_and_table(
         assert result.results["panels"][0]["random"] is not None
 
 
+def test_attempts_in_a_new_task_are_drawn_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[matplotlib.figure.Figure] = []
+    monkeypatch.setattr("yamame.tools.study.reproduce_report.save", lambda figure, path: drawn.append(figure))
+    result = reproduce("fig20", quiet=True, train=FakeTrain())
+    (axes,) = drawn[0].axes
+    scores = {arm["arm"]: arm["mean"] for arm in result.results["panels"][0]["arms"]}
+    lines = {str(line.get_label()): list(zip(*line.get_data(), strict=True)) for line in axes.get_lines()}
+    assert list(scores) == ["AMAGO", "Algorithm Distillation"]
+    for name, score in scores.items():
+        assert lines[name] == [(1.0, 0.25 * score), (2.0, 0.75 * score)]
+    assert [height for _, height in lines["random actions"]] == [-0.25, -0.25]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("attempt in a new task", "return of the attempt")
+
+
 def test_environments_of_a_benchmark_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "popgym", "--list"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]

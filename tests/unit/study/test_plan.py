@@ -9,7 +9,7 @@ from command_runs import refused
 from yamame.cli import main
 from yamame.config.differences import first_difference
 from yamame.errors import UserError
-from yamame.recipes import config_from_flags, load_recipe
+from yamame.recipes import config_from_flags, load_recipe, with_algorithm
 from yamame.run_config import RunConfig
 from yamame.studies import find_benchmark
 from yamame.tools.run_groups import strip_seed_suffix
@@ -18,6 +18,7 @@ from yamame.tools.study.sweep_runs import choose_arms, choose_panels, plan_sweep
 
 TMAZE = sweep_study("passive-tmaze")
 BOTH = "no-popart+no-multi-gamma"
+SAC = "RecurrentSACConfig"
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +78,23 @@ def test_arms_differ_from_the_full_one_by_their_variants_alone() -> None:
     assert feedforward.seed == plain.seed == 3
 
 
+def test_an_arm_of_another_algorithm_has_its_settings_for_this_task() -> None:
+    flags = ["--env.horizon", "12", "--env-steps", "40000"]
+    configs = planned(["full", "ppo", "gru+ppo", "recurrent_sac"], *flags)
+    types = {arm: type(config.algorithm).__name__ for arm, config in configs.items()}
+    assert types == {"full": "AMAGOConfig", "ppo": "PPOConfig", "gru+ppo": "PPOConfig", "recurrent_sac": SAC}
+    encoders = [type(configs[arm].algorithm.agent.trajectory_encoder).__name__ for arm in ("ppo", "gru+ppo")]
+    assert encoders == ["TransformerConfig", "GRUConfig"]
+    assert {(config.env.horizon, config.env_steps) for config in configs.values()} == {(12, 40_000)}
+    alone = config_from_flags(with_algorithm(load_recipe("passive-tmaze"), "ppo"), (), [*flags, "--seed", "3"])
+    assert configs["ppo"] == alone
+
+
+def test_flags_of_an_algorithm_are_for_sweeps_of_it_alone() -> None:
+    configs = planned(["ppo", "ppo+gru"], "--learner.entropy-coef", "0.25")
+    assert [config.algorithm.learner.entropy_coef for config in configs.values()] == [0.25, 0.25]
+
+
 def test_a_benchmark_has_every_environment_with_every_arm() -> None:
     popgym = find_benchmark("popgym")
     assert popgym is not None
@@ -110,6 +128,9 @@ def test_arms_of_an_experiment_are_those_that_nobody_named() -> None:
         ("passive-tmaze --variants gru,no-popart,gru", "gru is named twice"),
         ("passive-tmaze --variants gru+no-popart,no-popart+gru", "gru+no-popart is named twice"),
         ("passive-tmaze --variants gru+gru", "gru+gru names a variant twice"),
+        ("passive-tmaze --variants ppo+varibad", "ppo+varibad names several algorithms: an arm has one"),
+        ("passive-tmaze --variants amago", "amago is the same as full here"),
+        ("passive-tmaze --variants ppo --learner.tau 0.1", "yamame: ppo: unknown flag --learner.tau"),
         ("passive-tmaze --variants full,gru --no-full", "excluded by --no-full"),
         ("passive-tmaze --variants gru,no-popart --agent.no-popart", "no-popart changes nothing here"),
         ("passive-tmaze --variants no-memory+gru,gru", "gru is the same as no-memory+gru here"),

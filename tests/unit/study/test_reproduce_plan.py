@@ -3,21 +3,30 @@
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import paper_rows
 import pytest
 
 from yamame.algorithms.amago.config import AMAGOConfig
+from yamame.algorithms.ppo.config import PPOConfig
 from yamame.collect.exploration import EpsilonGreedy, NoExploration
 from yamame.config.serialization import to_json
+from yamame.data.store import ReplayStore
 from yamame.errors import UserError
 from yamame.recipes import load_recipe
 from yamame.run_config import RunConfig
 from yamame.studies import load_study
 from yamame.studies.base import Arm, Panel, Study
+from yamame.tools.study import execute
 from yamame.tools.study.cost import Cost, Speed, estimate_cost
-from yamame.tools.study.plan import plan, run_name, scale_budget, take_over
+from yamame.tools.study.plan import HISTORIES, arm_key, plan, run_name, scale_budget, take_over
 
+DISTILLED_FLAGS = (
+    *("--env.size", "3", "--env.horizon", "12", "--env.attempt-length", "6", "--offline.total-updates", "400"),
+    *("--learner.lr-decay-updates", "400"),
+)
+DISTILLED = Arm(label="AD", recipe="dark-key-to-door", algorithm="distillation", histories=70, flags=DISTILLED_FLAGS)
 WIND = Arm(label="AMAGO", recipe="wind")
 GRU = Arm(label="GRU", recipe="wind", variants=("gru",))
 
@@ -90,14 +99,81 @@ def test_a_budget_shortens_the_run_and_its_schedules() -> None:
     assert silent.exploration == NoExploration()
 
 
+def test_a_budget_shortens_the_schedules_of_every_algorithm(tmp_path: Path) -> None:
+    (ppo, sac, stored) = plan(
+        experiment_of(
+            Arm(label="RL2", recipe="wind", algorithm="ppo"),
+            Arm(label="SAC", recipe="wind", algorithm="recurrent_sac"),
+            DISTILLED,
+        ),
+        tmp_path,
+        preset="small",
+        seeds=[0],
+        budget=0.1,
+    )
+    assert isinstance(ppo.config, RunConfig) and isinstance(ppo.config.algorithm, PPOConfig)
+    assert ppo.config.algorithm.learner.lr_decay_env_steps == ppo.config.env_steps == wind().env_steps // 10
+    assert isinstance(sac.config, RunConfig) and isinstance(sac.config.exploration, NoExploration)
+    assert sac.config.exploration.random_env_steps == sac.config.learning_starts == wind().env_steps // 500
+    assert isinstance(stored.config, RunConfig)
+    assert stored.config.offline.total_updates == stored.config.total_updates == 40
+
+
+def test_learning_histories_are_written_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[RunConfig] = []
+
+    def train_run(config: RunConfig, *_: Any, **__: Any) -> dict[str, Any]:
+        (source,) = config.offline.data
+        with ReplayStore(Path(source), capacity_trajectories=1000, cache_bytes=0) as store:
+            assert len(store) == DISTILLED.histories
+        trained.append(config)
+        return {"stopped_by": ""}
+
+    monkeypatch.setattr(execute.start, "train_run", train_run)
+    monkeypatch.setattr(execute, "write_report_if_finished", lambda result: None)
+    (arm,) = plan(experiment_of(DISTILLED), tmp_path, preset="small", seeds=[0, 1])
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise UserError("no space")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(execute, "scripted_histories", fail)
+        with pytest.raises(UserError, match="no space"):
+            execute.train_or_resume(arm.runs[0], True)
+    assert not list((tmp_path / HISTORIES).iterdir()), "nothing that a later run could take for the histories"
+    for run in arm.runs:
+        execute.train_or_resume(run, True)
+    (folder,) = (tmp_path / HISTORIES).iterdir()
+    assert [config.seed for config in trained] == [0, 1]
+    assert {config.offline.data for config in trained} == {(str(folder),)}
+
+
+@pytest.mark.parametrize(
+    "arm",
+    [
+        Arm(label="RL2", recipe="passive-tmaze", algorithm="ppo", flags=("--env.horizon", "6")),
+        Arm(label="AD", recipe="dark-key-to-door", algorithm="distillation", histories=5, flags=DISTILLED_FLAGS),
+    ],
+)
+def test_the_cost_of_other_algorithms_is_measured(arm: Arm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yamame.tools.study.cost.MEASURE_SECONDS", 0.05)
+    flags = ["--env-steps-per-iteration", "64"] if arm.algorithm == "ppo" else []
+    arms = plan(experiment_of(arm), tmp_path, preset="small", seeds=[0], flags=flags, size="tiny", budget=0.01)
+    cost = estimate_cost(arms)
+    assert cost.num_runs == 1 and cost.seconds > 0 and cost.updates > 0
+    assert cost.env_steps == (0 if arm.histories else arms[0].runs[0].config.env_steps)
+    assert not list(tmp_path.iterdir())
+
+
 def test_names_of_runs_are_short_and_distinct() -> None:
     arms = [arm for name in ("fig3", "fig18", "table2") for arm in load_study(name).arms]
     names = {run_name(arm) for arm in arms}
-    assert len(names) == len({(arm.recipe, arm.flags, arm.variants) for arm in arms})
+    assert len(names) == len(set(map(arm_key, arms)))
     assert max(map(len, names)) <= 110
     assert run_name(Arm(label="", recipe="crafter", flags=("--env.horizon", "2000"), variants=("gru",))) == (
         "crafter-env.horizon-2000+gru"
     )
+    assert run_name(Arm(label="", recipe="wind", algorithm="ppo", variants=("gru",))) == "wind-ppo+gru"
 
 
 def test_the_cost_measures_each_kind_of_run_once(tmp_path: Path) -> None:

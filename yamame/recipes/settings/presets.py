@@ -330,6 +330,10 @@ VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     # another trajectory encoder of the same width and depth
     "no-memory": partial(apply_model, name="feedforward"),
     "gru": partial(apply_model, name="gru"),
+    "linear-recurrence": partial(apply_model, name="linear_recurrence"),
+    "recurrent-memory": partial(apply_model, name="recurrent_memory"),
+    "transformer": partial(apply_model, name="transformer"),
+    "windowed": partial(apply_model, name="windowed"),
     # the paper's naive agent: plain pre-LayerNorm Transformer (GELU), ReLU networks, 2 critics, gamma 0.99
     "naive": _naive,
     "world-model": partial(_set_loss_weight, loss="world_model", weight=None),

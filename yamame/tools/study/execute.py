@@ -1,6 +1,8 @@
 """Runs that are planned: their progress, and their training, which resumes."""
 
+import contextlib
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +16,7 @@ from yamame.config.serialization import from_json, to_json
 from yamame.errors import UserError, describe_error
 from yamame.run_config import RunConfig
 from yamame.runs.directory import CONFIG, RunLockedError, clear_interrupted_start
+from yamame.tools.histories import ScriptedLearner, scripted_histories, write_histories
 from yamame.tools.report import write_missing_report, write_report_if_finished
 from yamame.training import start
 from yamame.training.callbacks import Callback
@@ -34,6 +37,10 @@ class PlannedRun:
 
     recipe: str
     preset: str = recipes.SMALL
+    algorithm: str | None = None
+    """None: that of the recipe."""
+    histories: int = 0
+    """Learning histories of a scripted learner that `config.offline.data` names, and that are written if missing."""
     series: str
     """Name without the seed, such as `no-memory` or `RepeatFirstEasy-full`."""
     config: RunConfig
@@ -74,13 +81,31 @@ class Outcome:
 
 def train_or_resume(run: PlannedRun, quiet: bool, callbacks: Sequence[Callback] = ()) -> Mapping[str, Any]:
     """Train a run, or resume it from its latest checkpoint."""
+    _write_missing_histories(run)
     if run.status() is RunStatus.STARTED:
         result = start.resume_run(run.directory, env_steps=None, quiet=quiet, config=run.config, callbacks=callbacks)
     else:
-        metadata = recipes.make_metadata(recipes.load_recipe(run.recipe, run.preset), run.config)
+        recipe = recipes.with_algorithm(recipes.load_recipe(run.recipe, run.preset), run.algorithm)
+        metadata = recipes.make_metadata(recipe, run.config)
         result = start.train_run(run.config, metadata, run_dir=run.directory, quiet=quiet, callbacks=callbacks)
     write_report_if_finished(result)
     return result
+
+
+def _write_missing_histories(run: PlannedRun) -> None:
+    """Write the learning histories that a run's `offline.data` names, whole or not at all; runs of an arm share them.
+
+    They are of the run's task, by a scripted learner.
+    """
+    if not run.histories or (directory := Path(*run.config.offline.data)).exists():
+        return
+    env = run.config.env
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=directory.parent) as partial:
+        written = Path(partial) / directory.name
+        write_histories(written, scripted_histories(env, ScriptedLearner(), count=run.histories, seed=0), env)
+        with contextlib.suppress(OSError):  # another process has written them
+            written.rename(directory)
 
 
 def execute(

@@ -11,7 +11,11 @@ UNKNOWN = "not known"
 
 
 def list_arms(study: Study, planned: Sequence[PlannedArm]) -> list[dict[str, Any]]:
-    """Return a row of JSON values for each arm of each panel and analysis. Arms in several panels are trained once."""
+    """Return a row of JSON values for each arm of each panel and analysis. Arms in several panels are trained once.
+
+    `updates` is None for an algorithm on policy, whose number depends on its trials, and `env_steps` for one that
+    learns from stored data alone.
+    """
     by_key = {arm_key(each.arm): each for each in planned}
     rows = [_row(panel.title, by_key[arm_key(arm)], panel) for panel in study.panels for arm in panel.arms]
     analyses = ((each.title, each.arm) for each in study.analyses if each.arm is not None)
@@ -44,12 +48,13 @@ def listing_text(study: Study, rows: Sequence[dict[str, Any]], preset: str) -> s
 
 
 def _row(title: str, planned: PlannedArm, panel: Panel | None) -> dict[str, Any]:
+    config = planned.config
     return {
         "panel": title,
         "arm": planned.arm.label,
         "runs": len(planned.runs),
-        "env_steps": planned.config.env_steps if planned.config else None,
-        "updates": planned.config.total_updates if planned.config else None,
+        "env_steps": None if config is None or config.offline.is_offline_only else config.env_steps,
+        "updates": None if config is None or config.algorithm.is_on_policy else config.total_updates,
         "learning_shows_at_budget": (panel.known_budget if panel else "") or UNKNOWN,
         "note": planned.skipped,
     }

@@ -9,21 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from yamame import recipes
-from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.config.differences import flatten_config
+from yamame.config.overrides import apply_overrides
 from yamame.errors import UserError
 from yamame.recipes.settings.presets import VARIANTS, apply_variants
-from yamame.run_config import RunConfig, experiment_settings
+from yamame.run_config import RunConfig, experiment_settings, resolve_offline_length
 from yamame.studies.base import Arm, Study
 from yamame.tools.run_groups import resolve_runs, seed_suffix
 from yamame.tools.study.execute import PlannedRun, finished_result
 from yamame.training.run_files import read_config, read_metadata
 
-RUNS = "runs"
-"""Directory of the runs of a reproduction, in that of all studies with one preset and budget."""
+RUNS, HISTORIES = "runs", "histories"
+"""Directories of the runs of a reproduction, and of their data, in that of all studies with one preset and budget."""
 _MAX_NAME = 100
-_SCHEDULES = re.compile(r"learning_starts|learner\.lr_(warmup|decay)_updates|exploration\.anneal_env_steps")
-"""Fields that go with the length of a run."""
+_SCHEDULES = re.compile(
+    r"learning_starts|learner\.lr_(warmup|decay)_(updates|env_steps)|exploration\.(anneal|random)_env_steps"
+)
+"""Settings that go with the length of a run."""
+_LENGTHS = ("env_steps", "offline.total_updates", "eval.interval_env_steps", "checkpoint.milestone_interval_env_steps")
+"""The length of a run, and what happens at intervals of it."""
 _OWN_FLAGS = {"--seed": "--seeds", "--env-steps": "--budget", "--variant": "--panels", "--run-dir": "--output-dir"}
 """Flag of `yamame train` -> the flag of a reproduction that replaces it."""
 
@@ -78,9 +82,9 @@ def plan(
     return [_plan_arm(arm, directory, preset, seeds, budget, flags, size) for arm in arms.values()]
 
 
-def arm_key(arm: Arm) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+def arm_key(arm: Arm) -> tuple[Any, ...]:
     """Return what decides about the runs of an arm: panels share arms of one key."""
-    return arm.recipe, arm.flags, arm.variants
+    return arm.recipe, arm.algorithm, arm.histories, arm.flags, arm.variants
 
 
 def runs_in_order(arms: Iterable[PlannedArm]) -> list[PlannedRun]:
@@ -96,6 +100,8 @@ def seed_runs(
         PlannedRun(
             recipe=arm.recipe,
             preset=preset,
+            algorithm=arm.algorithm,
+            histories=arm.histories,
             series=name,
             config=replace(config, seed=seed),
             directory=directory / f"{name}{seed_suffix(seed)}",
@@ -142,43 +148,28 @@ def take_over(arms: Sequence[PlannedArm], directory: Path) -> list[PlannedArm]:
 
 def arm_config(arm: Arm, preset: str, flags: Sequence[str], size: str | None) -> RunConfig:
     """Return the config of an arm. Raises `UserError` for bad flags, and for a variant that changes nothing."""
-    recipe = recipes.load_recipe(arm.recipe, preset)
-    return apply_variants(recipes.config_from_flags(recipe, (), [*arm.flags, *flags], size=size), arm.variants)
+    recipe = recipes.with_algorithm(recipes.load_recipe(arm.recipe, preset), arm.algorithm)
+    config = apply_variants(recipes.config_from_flags(recipe, (), [*arm.flags, *flags], size=size), arm.variants)
+    return resolve_offline_length(config)
 
 
 def scale_budget(config: RunConfig, fraction: float) -> RunConfig:
-    """Return a run with a fraction of the environment steps, and schedules shortened with it."""
-
-    def scaled(number: int) -> int:
-        return max(1, round(number * fraction)) if number else 0
-
+    """Return a run with a fraction of the environment steps, and schedules and intervals shortened with it."""
     if fraction == 1.0:
         return config
-    if isinstance(config.algorithm, AMAGOConfig):
-        learner = config.algorithm.learner
-        learner = replace(
-            learner,
-            lr_warmup_updates=scaled(learner.lr_warmup_updates),
-            lr_decay_updates=scaled(learner.lr_decay_updates),
-        )
-        config = replace(config, algorithm=replace(config.algorithm, learner=learner))
-    anneal = getattr(config.exploration, "anneal_env_steps", 0)
-    annealed: dict[str, Any] = {"anneal_env_steps": scaled(anneal)} if anneal else {}
-    milestones = scaled(config.checkpoint.milestone_interval_env_steps)
-    return replace(
-        config,
-        env_steps=scaled(config.env_steps),
-        learning_starts=scaled(config.learning_starts),
-        exploration=replace(config.exploration, **annealed),
-        eval=replace(config.eval, interval_env_steps=scaled(config.eval.interval_env_steps)),
-        checkpoint=replace(config.checkpoint, milestone_interval_env_steps=milestones),
-    )
+    whole = {
+        path: value
+        for path, value in flatten_config(config).items()
+        if value and (path in _LENGTHS or _SCHEDULES.fullmatch(path))
+    }
+    scaled = apply_overrides(config, {path: max(1, round(value * fraction)) for path, value in whole.items()})
+    return resolve_offline_length(scaled)
 
 
 def run_name(arm: Arm) -> str:
     """Return the name of an arm's runs without the seed, such as `crafter-env.horizon-2000+no-memory`."""
     flags = re.sub(r"[^\w.]+", "-", " ".join(arm.flags)).strip("-")
-    name = "+".join(["-".join(filter(None, (arm.recipe, flags))), *arm.variants])
+    name = "+".join(["-".join(filter(None, (arm.recipe, arm.algorithm, flags))), *arm.variants])
     if len(name) <= _MAX_NAME:
         return name
     return f"{name[:_MAX_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -187,7 +178,8 @@ def run_name(arm: Arm) -> str:
 def _plan_arm(
     arm: Arm, directory: Path, preset: str, seeds: Sequence[int], budget: float, flags: Sequence[str], size: str | None
 ) -> PlannedArm:
-    config = arm_config(replace(arm, variants=()), preset, flags, size)
+    data = ("--offline.data", str(directory / HISTORIES / run_name(arm))) if arm.histories else ()
+    config = arm_config(replace(arm, variants=(), flags=(*data, *arm.flags)), preset, flags, size)
     for variant in arm.variants:
         if VARIANTS[variant](config) == config:
             return PlannedArm(arm=arm, skipped=f"{variant} changes nothing in the preset {preset}")

@@ -34,7 +34,7 @@ SCORE_NAMES: Mapping[Score, str] = {
     "success_rate": "success rate",
     "progress": "return per sub-goal",
 }
-X_NAMES = {"env_steps": "environment steps", "updates": "gradient updates"}
+X_NAMES = {"env_steps": "environment steps", "updates": "gradient updates", "attempts": "attempt in a new task"}
 REEVALUATED = "best, re-evaluated"
 """Heading of the return of the best checkpoint on fresh seeds, beside the maximum that chose it."""
 OVER_SEEDS = "Means over seeds with 95 % intervals (Student's t)."
@@ -185,9 +185,10 @@ def _plot_panel(axes: "Axes", results: PanelResults, arms: Sequence[str]) -> Non
     for number, (name, score) in enumerate(known):
         style: dict[str, Any] = {"color": RANDOM_COLOR, "linestyle": _STYLES[number % len(_STYLES)], "linewidth": 1}
         axes.axhline(score, label=plain(name), **style)
-    plot_random_baseline(axes, results.random_score)
+    plot_random_baseline(axes, results.random_on_curves)
     of_curve: Score = "return" if panel.score == "best_return" else panel.score
-    axes.set(xlabel=X_NAMES[panel.x_axis], ylabel=SCORE_NAMES[of_curve], title=plain(panel.title))
+    of_attempt = " of the attempt" if panel.x_axis == "attempts" else ""
+    axes.set(xlabel=X_NAMES[panel.x_axis], ylabel=f"{SCORE_NAMES[of_curve]}{of_attempt}", title=plain(panel.title))
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(compact)
 

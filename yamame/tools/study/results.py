@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
+
 from yamame.envs.config import GoalEnvConfig
 from yamame.envs.crafter.goals import parse_instruction
 from yamame.errors import UserError
@@ -43,6 +45,8 @@ class ArmResults:
     runs: Sequence[FinishedRun]
     random_score: float | None = None
     """Score of random actions; None: unknown, or the score is that of given instructions."""
+    random_attempt: float | None = None
+    """Mean return of their attempts; None: unknown, or no attempts are drawn."""
     notes: Sequence[str] = ()
     """Why there are no scores, or where the runs are from."""
 
@@ -105,6 +109,13 @@ class PanelResults:
         """Score of random actions; None: unknown."""
         return next((arm.random_score for arm in self.arms if arm.random_score is not None), None)
 
+    @property
+    def random_on_curves(self) -> float | None:
+        """What random actions have on the vertical axis of the curves; None: unknown."""
+        if self.panel.x_axis != "attempts":
+            return self.random_score
+        return next((arm.random_attempt for arm in self.arms if arm.random_attempt is not None), None)
+
     def standardized(self, arm: ArmResults) -> list[float]:
         """Return the standardized scores of all seeds of an arm; empty if a bound is unknown."""
         bounds = self.panel.bounds
@@ -118,11 +129,12 @@ def collect_arm(
     """Return the scores of the finished runs among some run directories."""
     runs = [_read_run(panel, each, result, cache) for each in directories if (result := finished_result(each))]
     without_score = [run.note for run in runs if run.note][:1] if runs or notes else ["no finished runs"]
-    random = next((_random_score(panel, each) for each in directories if finished_result(each)), None)
+    finished = next((each for each in directories if finished_result(each)), None)
     return ArmResults(
         arm=arm,
         runs=sorted(runs, key=lambda run: run.seed),
-        random_score=random,
+        random_score=None if finished is None else _random_score(panel, finished),
+        random_attempt=None if finished is None else _random_attempt(panel, finished),
         notes=[*notes, *without_score],
     )
 
@@ -133,6 +145,11 @@ def _random_score(panel: Panel, run: Path) -> float | None:
         return None
     score = baseline["success_rate"] if panel.score == "success_rate" else baseline["return_mean"]
     return None if score is None else float(score) / _mean_goals(panel, read_config(run))
+
+
+def _random_attempt(panel: Panel, run: Path) -> float | None:
+    baseline = random_baseline(run) if panel.x_axis == "attempts" else None
+    return None if baseline is None else fmean(baseline["return_per_attempt"])
 
 
 def _read_run(panel: Panel, run: Path, result: RunResult, cache: EvaluationCache) -> FinishedRun:
@@ -177,6 +194,9 @@ def _of_instruction(
 
 
 def _curve(panel: Panel, run: Path, config: RunConfig, result: RunResult) -> RunCurve:
+    if panel.x_axis == "attempts":
+        attempts = np.array(result["return_per_attempt"])
+        return RunCurve(x=np.arange(1.0, len(attempts) + 1), values=attempts, solved=False)
     metric = EVAL_SUCCESS if panel.score == "success_rate" else EVAL_RETURN
     curve = run_curve(run, result, config, metric=metric, x_axis=panel.x_axis)
     return RunCurve(x=curve.x, values=curve.values / _mean_goals(panel, config), solved=curve.solved)

@@ -20,15 +20,20 @@ def register(subparsers: Any) -> None:
         subparsers,
         "sweep",
         _sweep,
-        help="train a recipe's variants, environments and seeds; plot curves and a table; resumes",
+        help="train a recipe's variants, other algorithms, environments and seeds; plot curves and a table; resumes",
         usage="yamame sweep RECIPE [--variants A,B,A+B] [--no-full] [--seeds 0,1,2] "
         "[--envs ENV,ENV | --difficulty LEVEL | --all] [--output-dir DIR] [--list | --report-only] "
         "[--preset small|paper] [--size SIZE] [--json] [--quiet] [--FIELD VALUE]",
         description="All other flags are those of the recipe (yamame train RECIPE --help-all lists them). They make "
-        "the arm full; every other arm differs from it by its variants only. Run the same command again to resume.",
+        "the arm full; every other arm differs from it by its variants and what its algorithm changes. Run the same "
+        "command again to resume.",
     )
     sweep.add_argument("recipe", metavar="RECIPE", help="a recipe (yamame recipes lists them), or a benchmark: popgym")
-    sweep.add_argument("--variants", metavar="A,B,A+B", help="arms to compare; + combines variants in one arm")
+    sweep.add_argument(
+        "--variants",
+        metavar="A,B,A+B",
+        help="arms to compare: variants and algorithms; + combines them in one arm, such as ppo+gru",
+    )
     sweep.add_argument("--no-full", action="store_true", help="skip the unmodified recipe")
     sweep.add_argument("--seeds", metavar="0,1,2", default="0", help="seeds of each arm (default: 0)")
     sweep.add_argument("--envs", metavar="ENV,ENV", help="environments of a benchmark")

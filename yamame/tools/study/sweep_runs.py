@@ -1,7 +1,7 @@
 """The runs of a sweep: which ones it consists of, and which of them its directory holds.
 
 A run is named `ARM-seed-N`, or `ENV-ARM-seed-N` where a benchmark has several environments. An arm is `full`, the
-unmodified recipe, or variants joined by +.
+unmodified recipe, or an algorithm and variants joined by +.
 """
 
 import difflib
@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 
 from yamame import recipes
+from yamame.algorithms.selection import available_algorithms
 from yamame.config.differences import first_difference
 from yamame.errors import UserError
 from yamame.recipes.settings.presets import VARIANTS
@@ -18,7 +19,7 @@ from yamame.run_config import RunConfig
 from yamame.runs.directory import CONFIG
 from yamame.studies import find_benchmark
 from yamame.studies.base import Arm, Panel, Study
-from yamame.tools.run_groups import FULL, arm_order, arm_variants, strip_seed_suffix
+from yamame.tools.run_groups import FULL, arm_order, arm_parts, is_arm, strip_seed_suffix
 from yamame.tools.study.evaluations import EVALUATIONS
 from yamame.tools.study.execute import PlannedRun, require_same_config
 from yamame.tools.study.plan import PlannedArm, arm_config, refuse_flags, runs_in_order, seed_runs
@@ -81,7 +82,10 @@ def choose_panels(study: Study, envs: str | None, difficulty: str | None, all_en
 
 
 def choose_arms(variants: str | None, defaults: Sequence[str] = (), *, no_full: bool = False) -> list[str]:
-    """Return the arms of `--variants A,B+C`, `full` first. Raises `UserError` for no arm or an arm named twice."""
+    """Return the arms of `--variants A,B+C`, `full` first.
+
+    Raises `UserError` for no arm, an arm named twice, or one of several algorithms.
+    """
     names = list(defaults) if variants is None else _split(variants)
     if (variants is not None or no_full) and not names:
         raise UserError(f"--variants: name what to compare, such as {','.join(list(VARIANTS)[:2])}")
@@ -90,9 +94,11 @@ def choose_arms(variants: str | None, defaults: Sequence[str] = (), *, no_full: 
     arms = [name for name in names if name != FULL]
     seen: dict[frozenset[str], str] = {}
     for arm in arms:
-        parts = frozenset(arm_variants(arm))
-        if len(parts) < len(arm_variants(arm)):
+        parts = frozenset(arm_parts(arm))
+        if len(parts) < len(arm_parts(arm)):
             raise UserError(f"--variants: {arm} names a variant twice")
+        if len(parts.intersection(available_algorithms())) > 1:
+            raise UserError(f"--variants: {arm} names several algorithms: an arm has one")
         if parts in seen:
             raise UserError(f"--variants: {seen[parts]} is named twice (as {arm}): leave one out")
         seen[parts] = arm
@@ -112,16 +118,15 @@ def plan_sweep(
 ) -> list[PlannedRun]:
     """Return every environment and arm with every seed, all of them before the second seed.
 
-    Preset, size and flags make the full recipe, to which the variants are applied: a flag may concern what a variant
-    removes, and cannot undo the variant. Raises `UserError` for bad flags, for arms that do not differ, and if the
-    directory holds something else, such as other runs of these environments with another config.
+    Preset, size and flags make the recipe of the arm's algorithm, to which the variants are applied: a flag may concern
+    what a variant removes, and cannot undo the variant. Raises `UserError` for bad flags, for arms that do not differ,
+    and if the directory holds something else, such as other runs of these environments with another config.
     """
     refuse_flags(flags, {**_OWN_FLAGS, **({"--env.name": "--envs"} if study.benchmark else {})}, "sweep")
     planned = []
     for panel in panels:
-        configs = {arm: arm_config(panel_arm(panel, arm), preset, flags, size) for arm in arms}
-        full = arm_config(panel_arm(panel, FULL), preset, flags, size)
-        _require_different({FULL: full, **configs})
+        configs = {arm: _config_of(panel, arm, preset, flags, size) for arm in arms}
+        _require_different(configs)
         for arm, config in configs.items():
             of_panel, name = panel_arm(panel, arm), _series(study, panel, arm)
             runs = seed_runs(of_panel, config, seeds, name=name, preset=preset, directory=directory)
@@ -129,7 +134,7 @@ def plan_sweep(
     for found in find_runs(directory, study):
         if found.panel in panels:
             config = read_config(found.directory)
-            wanted = arm_config(panel_arm(found.panel, found.arm), preset, flags, size)
+            wanted = _config_of(found.panel, found.arm, preset, flags, size)
             require_same_config(found.directory, config, replace(wanted, seed=config.seed))
     return runs_in_order(planned)
 
@@ -164,9 +169,25 @@ def find_runs(directory: Path, study: Study) -> list[FoundRun]:
 
 def panel_arm(panel: Panel, arm: str) -> Arm:
     """Return an arm of an environment. The paper's score is that of the full one."""
-    full = panel.arms[0]
-    published = full.published if arm == FULL else None
-    return replace(full, label=arm, variants=tuple(arm_variants(arm)), published=published)
+    full, known = panel.arms[0], available_algorithms()
+    return replace(
+        full,
+        label=arm,
+        algorithm=next((part for part in arm_parts(arm) if part in known), full.algorithm),
+        variants=tuple(part for part in arm_parts(arm) if part not in known),
+        published=full.published if arm == FULL else None,
+    )
+
+
+def _config_of(panel: Panel, arm: str, preset: str, flags: Sequence[str], size: str | None) -> RunConfig:
+    """Return the config of an arm. Of another algorithm not every flag is one: the message then names the arm."""
+    of_panel = panel_arm(panel, arm)
+    try:
+        return arm_config(of_panel, preset, flags, size)
+    except UserError as error:
+        if of_panel.algorithm is None:
+            raise
+        raise UserError(f"{arm}: {error}") from error
 
 
 def _require_different(configs: Mapping[str, RunConfig]) -> None:
@@ -183,7 +204,7 @@ def _parse(run: Path, study: Study) -> FoundRun | None:
     series = strip_seed_suffix(run) or ""
     for panel in study.panels:
         arm = series.removeprefix(f"{panel.title}-") if study.benchmark else series
-        if series == _series(study, panel, arm) and all(variant in VARIANTS for variant in arm_variants(arm)):
+        if series == _series(study, panel, arm) and is_arm(arm):
             return FoundRun(panel, arm, run)
     return None
 
