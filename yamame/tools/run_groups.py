@@ -241,8 +241,9 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
 
 
 def _with_difference(name: str, difference: str) -> str:
-    """Return a name followed by a difference, unless the name has it."""
-    return f"{name}: {difference}" if _letters(difference) not in _letters(name) else name
+    """Return a name followed by the parts of a difference that it does not have."""
+    missing = [part for part in difference.split(": ") if _letters(part) not in _letters(name)]
+    return ": ".join([name, *missing])
 
 
 def _letters(text: str) -> str:

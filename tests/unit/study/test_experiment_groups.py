@@ -100,6 +100,12 @@ def test_groups_of_several_algorithms_are_named_by_them(tmp_path: Path) -> None:
     labels = [group.label.removesuffix("-1015") for group in group_by_seed([tmp_path])]
     assert [label.partition(": ")[2] for label in labels] == ["amago", "ppo", "ppo: gru", "recurrent_sac"]
 
+    for name, arm in (("1", "full"), ("3", "ppo+gru"), ("4", "recurrent_sac")):
+        (tmp_path / f"2026112{name}-1015").rename(tmp_path / f"{arm}-seed-0")
+    (tmp_path / "20261122-1015").rename(tmp_path / "of-mine-seed-0")
+    labels = [group.label for group in group_by_seed([tmp_path])]
+    assert sorted(labels) == ["full: amago", "of-mine: ppo", "ppo+gru", "recurrent_sac"]
+
 
 def test_arms_of_a_sweep_are_found_by_the_names_of_their_runs() -> None:
     names = ["ppo", "ppo+gru", "Env-recurrent_sac", "Env-recurrent-ppo", "Env-full", "Env-no-memory+gru", "Env-other"]
