@@ -12,7 +12,7 @@ import pkgutil
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from textwrap import fill
 from typing import Any
@@ -162,12 +162,12 @@ def with_algorithm(recipe: Recipe, name: str | None) -> Recipe:
     """
     if name is None or apply_algorithm(own := recipe.make_config(recipe.env), name) is own:
         return recipe
+    return replace(recipe, make_config=partial(_config_with_algorithm, recipe, name), algorithm=name)
 
-    def make_config(env: EnvConfig, *, env_steps: int | None = None) -> RunConfig:
-        config = recipe.config_for(env, env_steps)
-        return apply_algorithm(config if env_steps is None else replace(config, env_steps=env_steps), name)
 
-    return replace(recipe, make_config=make_config, algorithm=name)
+def _config_with_algorithm(recipe: Recipe, name: str, env: EnvConfig, *, env_steps: int | None = None) -> RunConfig:
+    config = recipe.config_for(env, env_steps)
+    return apply_algorithm(config if env_steps is None else replace(config, env_steps=env_steps), name)
 
 
 def _small_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:

@@ -1,6 +1,7 @@
 """`yamame tune`: what it searches, prunes, resumes and reports."""
 
 import json
+import pickle
 import re
 import shlex
 import shutil
@@ -18,10 +19,13 @@ from documents import blocks
 from guide_reader import DOCS
 from sweep_runs import FakeTrain
 
+from yamame.algorithms.ppo.config import PPOConfig
 from yamame.cli import main
+from yamame.recipes import load_recipe, with_algorithm
 from yamame.runs.directory import RESULT
 from yamame.tools.study.execute import PlannedRun
 from yamame.training.callbacks import Callback, RunProgress
+from yamame.training.run_files import read_config
 
 pytest.importorskip("optuna")
 from yamame.tools.tune import report, study, trial
@@ -99,6 +103,19 @@ def test_it_finds_good_settings_and_prunes_bad_ones(
 
 
 @pytest.mark.slow
+def test_settings_of_another_algorithm_are_searched(
+    fake: FakeTune, tune: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    found = tune("--trials", "2", "--algorithm", "ppo", "--search", "learner.entropy_coef=log:1e-3..1e-1")
+    command = shlex.split(found["best"]["command"])
+    assert command[:5] == ["yamame", "train", "passive-tmaze", "--algorithm", "ppo"]
+    assert "--learner.entropy-coef" in command
+    runs = [read_config(tmp_path / "search" / f"trial-000{number}") for number in range(2)]
+    assert all(isinstance(config.algorithm, PPOConfig) for config in runs)
+    recipe = with_algorithm(load_recipe("passive-tmaze"), "ppo")
+    assert pickle.loads(pickle.dumps(recipe)).make_config(recipe.env) == recipe.make_config(recipe.env), "for --workers"
+
+
 def test_without_pruning_every_trial_ends(fake: FakeTune, tune: Callable[..., dict[str, Any]]) -> None:
     assert {trial["state"] for trial in tune("--trials", "12", "--no-pruning")["trials"]} == {"complete"}
     assert set(fake.evaluations.values()) == {4}

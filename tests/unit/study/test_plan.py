@@ -138,6 +138,8 @@ def test_arms_of_an_experiment_are_those_that_nobody_named() -> None:
         ("passive-tmaze --seeds -1", "is not a list of numbers"),
         ("passive-tmaze --seed 3", "--seed is set by the sweep: use --seeds"),
         ("passive-tmaze --variants gru --variant naive", "--variant is set by the sweep: use --variants"),
+        ("passive-tmaze --algorithm ppo", "--algorithm is set by the sweep: use --variants"),
+        ("passive-tmaze --model gru", "--model is set by the sweep: use --variants"),
         ("passive-tmaze --run-dir=x", "--run-dir is set by the sweep: use --output-dir"),
         ("passive-tmaze --env.horizn 3", "did you mean --env.horizon?"),
         ("passive-tmaze --size giant", "unknown size 'giant'"),

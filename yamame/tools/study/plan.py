@@ -28,7 +28,14 @@ _SCHEDULES = re.compile(
 """Settings that go with the length of a run."""
 _LENGTHS = ("env_steps", "offline.total_updates", "eval.interval_env_steps", "checkpoint.milestone_interval_env_steps")
 """The length of a run, and what happens at intervals of it."""
-_OWN_FLAGS = {"--seed": "--seeds", "--env-steps": "--budget", "--variant": "--panels", "--run-dir": "--output-dir"}
+_OWN_FLAGS = {
+    "--seed": "--seeds",
+    "--env-steps": "--budget",
+    "--variant": "--panels",
+    "--algorithm": "--panels",
+    "--model": "--panels",
+    "--run-dir": "--output-dir",
+}
 """Flag of `yamame train` -> the flag of a reproduction that replaces it."""
 
 

@@ -28,7 +28,13 @@ from yamame.training.run_files import read_config, read_metadata
 CSV, MARKDOWN, JSON, CURVES, SCORES = "results.csv", "results.md", "results.json", "curves.png", "scores.png"
 RESULT_FILES = (CSV, MARKDOWN, JSON, CURVES, SCORES, EVALUATIONS)
 """Files of the report, beside the runs."""
-_OWN_FLAGS = {"--seed": "--seeds", "--variant": "--variants", "--run-dir": "--output-dir"}
+_OWN_FLAGS = {
+    "--seed": "--seeds",
+    "--variant": "--variants",
+    "--algorithm": "--variants",
+    "--model": "--variants",
+    "--run-dir": "--output-dir",
+}
 """Flag of `yamame train` -> the flag of the sweep that replaces it."""
 
 

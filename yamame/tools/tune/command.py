@@ -27,8 +27,8 @@ def register(subparsers: Any) -> None:
         help="search for settings of a recipe; resumes",
         usage="yamame tune RECIPE --search FIELD=SPACE|FILE [--trials N] [--workers N] [--no-pruning] "
         "[--ray ADDRESS] [--cpus-per-trial N] [--gpus-per-trial N] "
-        "[--output-dir DIR] [--preset small|paper] [--size SIZE] [--model NAME] [--variant NAME] [--json] [--quiet] "
-        "[--FIELD VALUE]",
+        "[--output-dir DIR] [--preset small|paper] [--algorithm NAME] [--size SIZE] [--model NAME] [--variant NAME] "
+        "[--json] [--quiet] [--FIELD VALUE]",
         description="Maximizes the mean return of the final evaluation. SPACE is a range (1e-4..3e-3, or "
         "log:1e-4..3e-3) or choices (8,16,32). All other flags are those of the recipe, for all trials. Run the same "
         "command again to resume, with more --trials to go on.",
@@ -64,6 +64,7 @@ def register(subparsers: Any) -> None:
         "--output-dir", type=Path, metavar="DIR", help="directory of study, runs and report (default: tunes/RECIPE)"
     )
     tune.add_argument("--preset", metavar="NAME", default="small", help="small: for a CPU; paper: as in the paper")
+    tune.add_argument("--algorithm", metavar="NAME", help="learning algorithm (default: recipe)")
     tune.add_argument("--size", metavar="SIZE", help="network size: tiny, small, base or large (default: recipe)")
     tune.add_argument("--model", metavar="NAME", help="trajectory encoder (default: recipe)")
     tune.add_argument("--variant", action="append", default=[], metavar="NAME", help="apply an ablation; repeatable")
@@ -71,7 +72,7 @@ def register(subparsers: Any) -> None:
 
 
 def _tune(options: argparse.Namespace, rest: list[str]) -> int:
-    from yamame.recipes import check_argument_order, config_from_flags, load_recipe
+    from yamame.recipes import check_argument_order, config_from_flags, load_recipe, with_algorithm
     from yamame.tools.study.execute import make_directory
     from yamame.tools.tune.space import parse_search
     from yamame.tools.tune.trial import TuneConfig
@@ -87,7 +88,7 @@ def _tune(options: argparse.Namespace, rest: list[str]) -> int:
         raise UserError("--cpus-per-trial is 0: give at least a fraction of one")
     if any(flag.partition("=")[0] == "--run-dir" for flag in rest):
         raise UserError("--run-dir is set by the search: use --output-dir")
-    recipe = load_recipe(options.recipe, options.preset)
+    recipe = with_algorithm(load_recipe(options.recipe, options.preset), options.algorithm)
 
     def make_config(flags: list[str]) -> Any:
         return config_from_flags(recipe, options.variant, [*rest, *flags], size=options.size, model=options.model)

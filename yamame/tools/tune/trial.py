@@ -54,10 +54,16 @@ class TuneConfig:
 
     def train_command(self, params: Mapping[str, Any]) -> list[str]:
         """Return the arguments of `yamame train` for the settings of a trial."""
-        named = (("--preset", self.recipe.preset), ("--size", self.size), ("--model", self.model))
+        recipe = self.recipe
+        named = (
+            ("--preset", recipe.preset),
+            ("--algorithm", recipe.algorithm),
+            ("--size", self.size),
+            ("--model", self.model),
+        )
         options = [word for flag, value in named if value not in (None, "small") for word in (flag, str(value))]
         variants = [word for variant in self.variants for word in ("--variant", variant)]
-        return ["yamame", "train", self.recipe.name, *options, *variants, *self.flags, *self.trial_flags(params)]
+        return ["yamame", "train", recipe.name, *options, *variants, *self.flags, *self.trial_flags(params)]
 
     def trial_flags(self, params: Mapping[str, Any]) -> list[str]:
         """Return the flags of a trial's settings."""
@@ -69,6 +75,7 @@ class TuneConfig:
         return PlannedRun(
             recipe=self.recipe.name,
             preset=self.recipe.preset,
+            algorithm=self.recipe.algorithm,
             series=trial.name,
             config=recipes.config_from_flags(self.recipe, self.variants, flags, size=self.size, model=self.model),
             directory=self.directory / trial.name,
