@@ -81,7 +81,7 @@ def _half_cheetah() -> Panel:
 def _half_cheetah_rivals() -> Panel:
     recipe = "half-cheetah-velocity"
     return Panel(
-        title="Half-Cheetah-Velocity, other methods",
+        title="Other methods in Half-Cheetah-Velocity",
         arms=(
             Arm(label=AMAGO, recipe=recipe, published=-57.6),
             Arm(label="RL2", recipe=recipe, algorithm="ppo", variants=("gru", "rl2-half-cheetah"), published=-154.0),
