@@ -17,7 +17,7 @@ from yamame.data.codec import CorruptedRecordError
 from yamame.data.relabeling import GoalStatistics, RelabelConfig
 from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
-from yamame.errors import UserError, check_range
+from yamame.errors import ConfigFieldError, UserError, check_range
 
 _Item = TypeVar("_Item")
 
@@ -64,7 +64,11 @@ class ReplayConfig:
     short trials do not make small batches. 0: always `batch_size` windows (paper)."""
     unrewarded_keep_prob: float = 1.0
     """Probability of keeping a sampled window without reward; below 1, rejected windows are resampled, so that rare
-    rewards are less rare in batches. Differs from the paper, which keeps all."""
+    rewards are less rare in batches, and values of luck too high. Differs from the paper, which keeps all."""
+    unrewarded_anneal_start_env_steps: int = 0
+    """Environment steps of the run from which on this probability rises linearly to 1."""
+    unrewarded_anneal_end_env_steps: int = 0
+    """Environment steps after which it is 1, so that values no longer depend on it; 0: it stays as it is."""
     cover_trial_ends: bool = False
     """Sample the start of a window as if it could reach beyond both ends of its trial, then move the window inside. Of
     a trial of T transitions, longer than the context L, the last one is then in L of T + L - 1 windows, and so is the
@@ -91,8 +95,19 @@ class ReplayConfig:
         check_range(self, "capacity_trajectories", "batch_size", ge=1)
         check_range(self, "pad_tokens_to_multiple_of", "pad_seqlen_to_multiple_of", "pad_windows_to_multiple_of", ge=0)
         check_range(self, "unrewarded_keep_prob", gt=0, le=1)
+        check_range(self, "unrewarded_anneal_start_env_steps", "unrewarded_anneal_end_env_steps", ge=0)
+        if 0 < self.unrewarded_anneal_end_env_steps < self.unrewarded_anneal_start_env_steps:
+            raise ConfigFieldError(self, "unrewarded_anneal_end_env_steps", "must not be below the start")
         check_range(self, "min_batch_transitions", "capacity_bytes", "cache_bytes", "prefetch_batches", ge=0)
         check_range(self, "compression_level", ge=1, le=22)
+
+    def keep_prob_at(self, env_steps: int) -> float:
+        """Return the probability of keeping a window without reward after so many environment steps of a run."""
+        start, end = self.unrewarded_anneal_start_env_steps, self.unrewarded_anneal_end_env_steps
+        if not end:
+            return self.unrewarded_keep_prob
+        progress = (env_steps - start) / (end - start) if end > start else float(env_steps >= end)
+        return self.unrewarded_keep_prob + (1.0 - self.unrewarded_keep_prob) * min(1.0, max(0.0, progress))
 
     def resolve_padding(self, context_length: int, *, cuda_graphs: bool) -> "ReplayConfig":
         """Return the config with the multiples that are 0 replaced by their defaults."""
@@ -159,6 +174,8 @@ class Sampler:
         self.context_length = context_length
         self.relabel = relabel
         self.prepare = prepare
+        self.env_steps = 0
+        """Environment steps of the run, on which `ReplayConfig.keep_prob_at` depends. The trainer sets it."""
         self.wait_seconds = 0.0
         """Total time that the consumer of `iter_batches` has waited for batches."""
         self.goal_statistics = GoalStatistics()
@@ -275,7 +292,7 @@ class Sampler:
     def _sample_window(
         self, source: _Source, statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Window, GoalStatistics]:
-        keep_prob = self.config.unrewarded_keep_prob
+        keep_prob = self.config.keep_prob_at(self.env_steps)
         while True:
             trajectory = self._sample_trajectory(source, rng)
             if self.relabel is not None:

@@ -206,8 +206,7 @@ class Trainer:
         """Exchange what all ranks need in an iteration, besides gradients, evaluations and checkpoints."""
         report = self.components.report(trials, self.iteration.vector_steps_left, signal)
         reports = self.distributed.gather_object(report)
-        for each in reports:
-            self.components.statistics.extend(each.trials)
+        self.components.statistics.extend([trial for each in reports for trial in each.trials])
         decided = decide(
             reports,
             self.config,
@@ -225,6 +224,7 @@ class Trainer:
         """Make the updates that are decided, or those until a signal arrives."""
         algorithm, replay = self.algorithm, self.components.replay
         started, waited = time.monotonic(), replay.sampler.wait_seconds
+        replay.sampler.env_steps = self.env_steps
         self._is_stopping = self.distributed.any_rank(should_stop())
         updates = 0 if self._is_stopping else self.decision.num_updates - algorithm.num_updates
         for batch in algorithm.batches(replay, updates):

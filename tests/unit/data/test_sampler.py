@@ -64,6 +64,24 @@ def test_rewarded_windows_are_drawn_more_often_by_the_chance_that_others_are_kep
     assert abs(fraction - expected) < 4 * (expected * (1 - expected) / 6000) ** 0.5
 
 
+def test_the_chance_to_keep_windows_without_reward_rises_to_1() -> None:
+    config = ReplayConfig(
+        unrewarded_keep_prob=0.2, unrewarded_anneal_start_env_steps=100, unrewarded_anneal_end_env_steps=300
+    )
+    at = [config.keep_prob_at(env_steps) for env_steps in (0, 100, 150, 200, 300, 10_000)]
+    assert at == pytest.approx([0.2, 0.2, 0.4, 0.6, 1.0, 1.0])
+    assert {ReplayConfig(unrewarded_keep_prob=0.2).keep_prob_at(env_steps) for env_steps in (0, 10**9)} == {0.2}
+    sudden = replace(config, unrewarded_anneal_start_env_steps=300)
+    assert [sudden.keep_prob_at(env_steps) for env_steps in (299, 300)] == [0.2, 1.0]
+    store = ListStore([replace(numbered(4, tag=0), reward=np.full(4, rewarded, np.float32)) for rewarded in (0, 1)])
+    for env_steps, expected in ((0, 1 / 1.2), (300, 1 / 2)):
+        sampler = sampler_of(store, batch_size=6000, unrewarded_keep_prob=0.2, unrewarded_anneal_end_env_steps=300)
+        sampler.env_steps = env_steps
+        batch = sampler.sample()
+        fraction = batch.reward[batch.loss_mask].double().mean().item()
+        assert abs(fraction - expected) < 4 * (expected * (1 - expected) / 6000) ** 0.5
+
+
 def test_windows_cover_every_start_and_trajectory_uniformly() -> None:
     store = ListStore([numbered(9, tag=tag) for tag in range(3)])
     sampler = sampler_of(store, batch_size=6000)

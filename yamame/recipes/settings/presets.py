@@ -176,7 +176,8 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     makes trials of hundreds of steps learnable by few updates: targets that reach along the window (Retrace), three
     gammas, relative positions, time as a fraction of the horizon (not normalized), a learning rate that decays,
     target networks that follow faster, acting with averaged weights, random actions that are repeated, random first
-    trials, windows that cover the ends of trials longer than the context, evaluations without the clip of
+    trials, windows that cover the ends of trials longer than the context, rare rewards that are less rare in batches
+    (until half of the run, and ever less from then on), evaluations without the clip of
     probabilities, and a trained policy that is another gamma's, or acts with its mode, if that earns more.
     docs/log.md has the measurements.
     """
@@ -209,7 +210,14 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
         exploration=BilevelEpsilonGreedy(
             anneal_env_steps=max(1, env_steps // 2), repeat_exponent=2.0, random_env_steps=env_steps // 20
         ),
-        replay=ReplayConfig(batch_size=2, min_batch_transitions=256, cover_trial_ends=True),
+        replay=ReplayConfig(
+            batch_size=2,
+            min_batch_transitions=256,
+            unrewarded_keep_prob=0.1,
+            unrewarded_anneal_start_env_steps=env_steps // 2,
+            unrewarded_anneal_end_env_steps=env_steps,
+            cover_trial_ends=True,
+        ),
         updates_per_env_step=updates_per_env_step,
         env_steps_per_iteration=min(16 * 24, max(1, env_steps // 8)),
         eval=EvalConfig(interval_env_steps=max(1, env_steps // 20), trials=32, choose_policy=True),
