@@ -2,8 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
+from typing_extensions import override
 from unaided_tasks import TASKS, FirstAction
 
 import yamame
@@ -43,6 +47,31 @@ def test_the_default_agent_learns_where_rewards_are_mostly_luck(tmp_path: Path) 
     config = replace(default_config(task.env, env_steps=task.env_steps), seed=0)
     result = runs.train_run(config, RunMetadata(recipe="popgym"), run_dir=tmp_path / "run", quiet=True)
     assert result["return_mean"] >= 0.3  # random actions 0, targets of whole returns (lambda 1) 0.12
+
+
+class Lottery(gymnasium.Env[np.ndarray, np.int64]):
+    """A sure reward of 0.5, or 1 with a probability of 0.3."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    @override
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    @override
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        reward = float(self.np_random.random() < 0.3) if action else 0.5
+        return np.zeros(1, np.float32), reward, True, False, {}
+
+
+def test_what_is_sampled_more_often_is_not_preferred_in_the_end(tmp_path: Path) -> None:
+    """Trials that win are sampled ten times as often as those that do not, at first."""
+    run = yamame.train(Lottery, horizon=1, env_steps=6_000, seed=0, run_dir=tmp_path / "run")
+    assert run.result["return_mean"] >= 0.48  # 0.28 if windows without reward stay as rare
 
 
 def test_repeat_previous(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
             "learning_starts": 0,
             "deterministic_actions": False,
             "exploration": NoExploration(),
+            "replay.unrewarded_keep_prob": 1.0,
             "replay.relabel.mode": "none",
         }
 
