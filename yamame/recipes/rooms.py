@@ -1,0 +1,51 @@
+"""Source: HyperX (Zintgraf et al. 2021): the task. Settings are those of `gridnavi`.
+
+In 50 steps an agent that knows the goals earns TODO
+"""
+
+from yamame.algorithms.amago.config import AMAGOConfig
+from yamame.algorithms.amago.learner import LearnerConfig
+from yamame.collect.exploration import BilevelEpsilonGreedy
+from yamame.data.sampler import ReplayConfig
+from yamame.envs.rooms import RoomsConfig
+from yamame.recipes import RecipeInfo
+from yamame.recipes.settings.paper import paper_config
+from yamame.recipes.settings.presets import small_agent
+from yamame.run_config import EvalConfig, RunConfig
+
+RECIPE = RecipeInfo(
+    summary="Find three goals in order, each worth ten times the one before, in rooms behind corridors.",
+    command="yamame train rooms",
+    score="TODO",
+    cost="TODO",
+)
+
+TRIALS, UPDATES_PER_TRIAL = 14_400, 0.5
+"""Length and pace of a run."""
+
+
+def config(env: RoomsConfig = RoomsConfig()) -> RunConfig:
+    """The run for a row of rooms."""
+    steps = env.max_trial_steps
+    return RunConfig(
+        env=env,
+        num_envs=48,
+        env_steps=TRIALS * steps,
+        algorithm=AMAGOConfig(
+            agent=small_agent(acting_gamma=0.98),
+            learner=LearnerConfig(
+                learning_rate=1e-3,
+                lr_warmup_updates=100,
+                lr_decay_updates=int(UPDATES_PER_TRIAL * TRIALS),
+            ),
+        ),
+        exploration=BilevelEpsilonGreedy(anneal_env_steps=TRIALS // 2 * steps),
+        replay=ReplayConfig(capacity_trajectories=10_000),
+        updates_per_env_step=UPDATES_PER_TRIAL / steps,
+        eval=EvalConfig(interval_env_steps=960 * steps, trials=128),
+    )
+
+
+def paper(env: RoomsConfig = RoomsConfig()) -> RunConfig:
+    """The paper's settings for other domains, since it has no experiment with these."""
+    return paper_config(env)
