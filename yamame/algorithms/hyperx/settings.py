@@ -18,8 +18,9 @@ class HyperXLearnerConfig(VariBADLearnerConfig):
     """Largest bonus, before its weight, in deviations of its own discounted return."""
     bonus_anneal_env_steps: int = 0
     """Environment steps, of trials learned from, over which both bonuses fall linearly to 0; 0: they stay."""
-    novelty_updates: int = 4
-    """Updates of the predictor with each batch of stored trials, after that of belief and decoder (HyperX: 1)."""
+    novelty_updates: int = 10
+    """Updates of the predictor with each batch of stored trials, after that of belief and decoder. It needs about a
+    thousand until its error is a tenth where it was trained (HyperX: 1, of 60,000 in a run)."""
     novelty_batch_size: int = 128
     """Hyper-states of such an update."""
     novelty_learning_rate: float = 1e-4
