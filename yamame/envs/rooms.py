@@ -114,10 +114,11 @@ class RoomsVectorEnv(NumpyVectorEnv):
         canvas = GridCanvas(width, height, WALL)
         for x, y in np.argwhere(self._is_floor).tolist():
             canvas.fill(x, y, FLOOR)
-        for number, goal in enumerate((self.goals[index] + self._farthest).tolist()):
-            canvas.fill(*goal, GOAL if number <= self._num_reached[index] else HINT)
-            canvas.text(*goal, str(number + 1), GREY)
-        canvas.disc(*(self._position[index] + self._farthest).tolist(), AGENT, fraction=0.5)
+        for number, (x, y) in enumerate((self.goals[index] + self._farthest).tolist()):
+            canvas.fill(x, y, GOAL if number <= self._num_reached[index] else HINT)
+            canvas.text(x, y, str(number + 1), GREY)
+        x, y = (self._position[index] + self._farthest).tolist()
+        canvas.disc(x, y, AGENT, fraction=0.5)
         return canvas.image
 
 

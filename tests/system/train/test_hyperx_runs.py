@@ -76,7 +76,7 @@ def test_other_actions_train_evaluate_load_and_resume(env: Any, tmp_path: Path) 
     assert {name for name in logged if name.startswith(groups)} <= {metric.key for metric in METRICS}
 
 
-def test_images_can_be_new(tmp_path: Path) -> None:
+def test_images_can_be_new_and_no_return_has_a_bonus(tmp_path: Path) -> None:
     import gymnasium
     import numpy as np
     from gymnasium import spaces
@@ -94,9 +94,12 @@ def test_images_can_be_new(tmp_path: Path) -> None:
         def step(self, action: int) -> Any:
             return self.np_random.integers(0, 256, (16, 16, 3), np.uint8), float(action), False, False, {}
 
-    settings = {**TINY, "env.num_workers": 0, "env_steps": 40}
+    settings = {**TINY, "env.num_workers": 0, "env_steps": 40, "learner.novelty_weight": 1e6}
     run = yamame.train(Pictures, horizon=5, algorithm="hyperx", run_dir=tmp_path / "run", quiet=True, **settings)
-    assert read_metrics(run.directory)[0]["bonus/novelty"] > 0
+    rows = read_metrics(run.directory)
+    assert rows[0]["bonus/novelty"] > 1000
+    returns = [row[name] for row in rows for name in ("rollout/return_mean", "eval/return_mean") if name in row]
+    assert returns and 0.0 <= min(returns) <= max(returns) <= 5.0
 
 
 def test_through_the_command_line_exported_and_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ TASKS = np.array(
 )
 """Goals of the 48 tasks."""
 NUM_TASKS = len(TASKS)
-RANDOM_RETURN, SEARCHER_RETURN = 0.2166, 2691.0
+RANDOM_RETURN, SEARCHER_RETURN = 0.1524, 2375.2333
 
 
 def rows_of_every_task():
@@ -135,7 +135,7 @@ def test_an_agent_that_knows_the_goals_earns_3376():
     assert total.mean() == pytest.approx(3376.2333, abs=1e-3)
 
 
-def test_a_searcher_that_sees_rewards_alone_earns_2691():
+def test_a_searcher_that_sees_rewards_alone_earns_2375():
     """Tries the corners that are still possible: of the middle room, then of the room on that side, then the others."""
     trials, rooms = rows_of_every_task()
     total, found = np.zeros(NUM_TASKS), [[] for _ in range(NUM_TASKS)]
@@ -164,7 +164,7 @@ def test_a_searcher_that_sees_rewards_alone_earns_2691():
 
 
 def test_random_policy_earns_its_known_return():
-    """By the powers of the transition matrix: 0.22 in a trial, and 9,600 trials agree."""
+    """By the powers of the transition matrix: 0.15 in a trial, and 9,600 trials agree."""
     move = np.zeros((len(FLOOR), len(FLOOR)))
     for (x, y), (dx, dy) in product(FLOOR, [(0, 0), (0, 1), (1, 0), (0, -1), (-1, 0)]):
         to = (x + dx, y + dy) if (x + dx, y + dy) in FLOOR else (x, y)

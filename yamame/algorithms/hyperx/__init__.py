@@ -1,1 +1,1 @@
-"""HyperX: variBAD with two rewards for exploration in training, novelty and the error of the belief (arXiv 2010.01062)."""
+"""HyperX: variBAD with rewards for exploration in training, for novelty and errors of the belief (arXiv 2010.01062)."""

@@ -1,6 +1,5 @@
 """`ExplorationBonuses`: what novelty and errors of the belief add to the rewards that PPO learns from."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ NOVELTY, RECONSTRUCTION = "novelty", "reconstruction"
 _NO_CLIP = 1e9
 """Norm to which gradients of the predictor are clipped: the source does not clip them."""
 
-_PerTrial = dict[int, Float64[np.ndarray, "T"]]
+_PerTrial = dict[int, Float64[np.ndarray, "_"]]
 
 
 class ExplorationBonuses:
@@ -33,8 +32,8 @@ class ExplorationBonuses:
 
     The bonus of a transition is of the hyper-state that it leads to: how new that is (`NoveltyNetworks`), and how wrong
     the reward of the transition is when it is predicted from one sample of the belief there. Each is divided by the
-    deviation of its own discounted return so far and clipped. Their weighted sum, in deviations of the task's discounted
-    return, falls linearly to 0 over the run.
+    deviation of its own discounted return so far and clipped. Their weighted sum, in deviations of the task's
+    discounted return, falls linearly to 0 over the run.
 
     Differs from the source: observations are not predicted by variBAD here, so that their error is no part of the
     second bonus; at the end of an attempt the hyper-state has the first observation of the next one; rewards are not
@@ -65,7 +64,7 @@ class ExplorationBonuses:
         self._last_batch: Batch | None = None
 
     @torch.no_grad()
-    def of_new_trials(self, replay: Replay, trials: NewTrials) -> Mapping[int, Float64[np.ndarray, "T"]]:
+    def of_new_trials(self, replay: Replay, trials: NewTrials) -> _PerTrial:
         """Update the deviations by the new trials; return what is added to the rewards of each of them.
 
         A bonus with a number that is not finite is left out of the iteration, and counts as a non-finite update.

@@ -25,7 +25,7 @@ class ReturnDeviation:
         """Standard deviation; 0 before the first trial."""
         return float(np.sqrt(self._square / self._count)) if self._count else 0.0
 
-    def update(self, trials: Sequence[Shaped[np.ndarray, "T"]]) -> None:
+    def update(self, trials: Sequence[Shaped[np.ndarray, "_"]]) -> None:
         """Add trials of finite rewards."""
         sums = np.concatenate([self._sums(trial) for trial in trials])
         total, step = self._count + len(sums), float(sums.mean()) - self._mean

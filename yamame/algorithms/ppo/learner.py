@@ -32,7 +32,7 @@ _SPREAD_RATE = 0.01
 """Update rate, once an iteration, of the deviation of value targets that `min_advantage_scale` is a fraction of."""
 _KL_MARGIN = 1.5
 """Multiple of `target_kl` at which the updates of an iteration end."""
-RewardBonus = Callable[[Replay, NewTrials], Mapping[int, Shaped[np.ndarray, "T"]]]
+RewardBonus = Callable[[Replay, NewTrials], Mapping[int, Shaped[np.ndarray, "_"]]]
 """Called once an iteration; returns what is added to the rewards of each of its trials."""
 
 
