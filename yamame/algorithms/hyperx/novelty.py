@@ -55,11 +55,10 @@ class NoveltyNetworks(nn.Module):
         for parameter in self.fixed.parameters():
             parameter.mul_(config.scale)
 
-    @torch.no_grad()
     def hyper_states(
         self, features_NF: Float[Tensor, "N F"], batch: Batch, belief: Belief
     ) -> Float[Tensor, "N hyper_state"]:
-        """Return what the networks see of every token, without a gradient."""
+        """Return what the networks see of every token."""
         observation_ND = self.encoder(features_NF, batch.observation)
         return torch.cat([observation_ND.to(belief.mean_NZ.dtype), *belief], dim=1)
 
