@@ -1,6 +1,9 @@
-"""Source: HyperX (Zintgraf et al. 2021): the task. Settings are those of `gridnavi`.
+"""Source: HyperX (Zintgraf et al. 2021): the multi-stage gridworld, by the rules of the authors' code. Settings are
+those of `gridnavi`, with twice as many trials and a larger discount factor; they are not measured: `--algorithm hyperx`
+and `--algorithm varibad` are.
 
-In 50 steps an agent that knows the goals earns TODO
+An agent that knows the goals earns 3,376 in 50 steps, one that tries the corners in order 2,375, and random actions
+0.15 (tests/unit/envs/test_rooms.py). A searcher that stays at the first goal earns 46, at the second one 370.
 """
 
 from yamame.algorithms.amago.config import AMAGOConfig
@@ -16,8 +19,8 @@ from yamame.run_config import EvalConfig, RunConfig
 RECIPE = RecipeInfo(
     summary="Find three goals in order, each worth ten times the one before, in rooms behind corridors.",
     command="yamame train rooms",
-    score="TODO",
-    cost="TODO",
+    score="searcher 2,375 (random 0.15)",
+    cost="not measured; with --algorithm hyperx or varibad 12 minutes of one CPU core",
 )
 
 TRIALS, UPDATES_PER_TRIAL = 14_400, 0.5
