@@ -18,7 +18,7 @@ from yamame.recipes import PAPER, config_from_flags, load_recipe, make_metadata,
 from yamame.recipes.settings.presets import VARIANTS, apply_variants
 from yamame.run_config import RunConfig
 
-OTHER_DOMAINS = ("endless-tmaze", "gridnavi", "gymnasium", "gymnax", "minigrid", "xland")
+OTHER_DOMAINS = ("endless-tmaze", "gridnavi", "gymnasium", "gymnax", "minigrid", "rooms", "xland")
 """Recipes without an experiment of the paper."""
 
 DISCRETE = (
@@ -63,6 +63,7 @@ TABLE_4: dict[str, tuple[float, float, int, int, int, int, int, int | None]] = {
     "gymnasium": (1e-4, 1e-3, 24, 20_000, 1000, 12, 500, None),
     "gymnax": (1e-4, 1e-3, 24, 20_000, 1000, 12, 8, None),
     "minigrid": (1e-4, 1e-3, 24, 20_000, 1000, 12, 245, None),
+    "rooms": (1e-4, 1e-3, 24, 20_000, 1000, 12, 50, None),
     "xland": (1e-4, 1e-3, 24, 20_000, 1000, 12, 200, None),
 }
 

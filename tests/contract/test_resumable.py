@@ -20,6 +20,7 @@ from yamame.envs.gridnavi import GridNaviConfig
 from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.envs.maze_runner import MazeRunnerConfig
 from yamame.envs.package_delivery import PackageDeliveryConfig
+from yamame.envs.rooms import RoomsConfig
 from yamame.envs.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
 from yamame.envs.vector.numpy_env import parse_reset_options
 from yamame.envs.wind import WindConfig
@@ -75,6 +76,7 @@ TASKS: list[EnvConfig] = [
     EndlessTMazeConfig(corridor_length=2, corridors=3),
     DarkKeyToDoorConfig(size=4, horizon=30, attempt_length=8),
     GridNaviConfig(attempts=2, attempt_length=6),
+    RoomsConfig(attempts=2, attempt_length=6),
     WindConfig(horizon=9),
     PackageDeliveryConfig(horizon=20),
     MazeRunnerConfig(horizon=20, rewired=True),

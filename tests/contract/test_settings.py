@@ -69,7 +69,7 @@ def test_a_wrong_flag_names_the_nearest_one() -> None:
 def test_variants() -> None:
     recipe = load_recipe("dark-key-to-door")
     base = recipe.make_config(recipe.env)
-    elsewhere = (*OF_INSTRUCTIONS, *OF_PPO, *OF_VARIBAD, "no-world-model", "no-token-shift")
+    elsewhere = (*OF_INSTRUCTIONS, *OF_PPO, *OF_VARIBAD, *OF_HYPERX, "no-world-model", "no-token-shift")
     others = [name for name in VARIANTS if name not in elsewhere]
     changed = {name: apply_variants(base, [name]) for name in others}
     assert all(config != base for config in changed.values())
@@ -137,6 +137,7 @@ def test_variants_without_what_is_not_of_the_paper() -> None:
 
 OF_PPO = ("rl2-grid-navi", "rl2-half-cheetah", "recurrent-ppo")
 OF_VARIBAD = ("varibad-grid-navi", "varibad-half-cheetah")
+OF_HYPERX = ("hyperx-rooms",)
 OF_INSTRUCTIONS = ("no-relabeling", "relabel-all", "no-goal-importance-sampling", "no-multi-goal", "no-planning")
 
 

@@ -13,6 +13,7 @@ def register_environments() -> None:
         ("EndlessTMaze", "endless_tmaze", "EndlessTMaze", {}),
         ("DarkKeyToDoor", "dark_key_to_door", "DarkKeyToDoor", {}),
         ("GridNavi", "gridnavi", "GridNavi", {}),
+        ("Rooms", "rooms", "Rooms", {}),
         ("Wind", "wind", "Wind", {}),
     ):
         register(

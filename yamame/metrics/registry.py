@@ -29,6 +29,7 @@ GROUPS: Mapping[str, str] = {
     "critic": "Critic",
     "actor": "Actor and optimizer",
     "optim": "Actor and optimizer",
+    "bonus": "Exploration bonuses",
     "replay": "Replay",
     "relabel": "Relabeling",
     "faults": "Faults",
@@ -140,6 +141,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("loss/belief_kl", "KL divergence of the belief",
            "KL divergence of the belief of variBAD from the one before it, mean over tokens and updates of the "
            "iteration", "nats"),
+    Metric("loss/novelty", "Novelty loss",
+           "squared error of the outputs of HyperX's fixed network that its predictor predicts, mean over outputs, "
+           "hyper-states of stored trials and updates of the iteration", "squared output", "lower"),
     Metric("critic/explained_variance", "Explained variance",
            "1 minus the variance of PPO's advantages over that of its value targets, before the updates of the "
            "iteration; 0: the values are no better than a constant", "fraction", "higher"),
@@ -196,6 +200,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("optim/nonfinite_updates", "Non-finite updates",
            "number of updates skipped in the whole run because the loss or gradient was NaN or infinite",
            "updates", "lower"),
+    Metric("bonus/novelty", "Novelty bonus",
+           "mean bonus of HyperX for new hyper-states, with its weight, over the transitions of the iteration, in the "
+           "rewards that PPO learns from", "reward"),
+    Metric("bonus/reconstruction", "Reconstruction bonus",
+           "mean bonus of HyperX for rewards that the belief does not predict, likewise", "reward"),
+    Metric("bonus/scale", "Bonus scale", "factor by which both bonuses of HyperX are annealed", "fraction"),
     Metric("replay/trajectories", "Stored trajectories", "number of trajectories in the replay store",
            "trajectories"),
     Metric("replay/median_age_updates", "Policy age", "updates since the median stored trajectory was collected",

@@ -49,7 +49,7 @@ class Moody(gymnasium.Env[np.ndarray, int]):
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """What ten runs log that have, between them, everything there is to measure."""
+    """What eleven runs log that have, between them, everything there is to measure."""
 
     def runs() -> Iterator[yamame.Run]:
         folder = tmp_path_factory.mktemp("runs")
@@ -73,6 +73,8 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         yield yamame.train("passive-tmaze", horizon=5, variants=["amago-2"], size="tiny", **own)
         own = {"env_steps": 400, "run_dir": folder / "varibad", "eval": SHORT["eval"]}
         yield yamame.train("passive-tmaze", horizon=5, algorithm="varibad", size="tiny", **own)
+        own = {"env_steps": 400, "run_dir": folder / "hyperx", "eval": SHORT["eval"]}
+        yield yamame.train("passive-tmaze", horizon=5, algorithm="hyperx", size="tiny", **own)
         data = {"offline": {"data": (str(folder / "attempts"),), "total_updates": 2}}
         own = {"run_dir": folder / "distillation", "eval": SHORT["eval"], "size": "tiny", "env.attempt_length": 5}
         yield yamame.train("dark-key-to-door", horizon=20, algorithm="distillation", **own, **data)

@@ -13,6 +13,7 @@ from yamame.envs.gridnavi import GridNaviVectorEnv
 from yamame.envs.maze_runner import MazeRunnerVectorEnv
 from yamame.envs.package_delivery import LEFT, PackageDeliveryVectorEnv
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, GREY, HINT, GridCanvas, PlaneCanvas
+from yamame.envs.rooms import RoomsVectorEnv
 from yamame.envs.tmaze import TMazeVectorEnv
 from yamame.envs.vector.numpy_env import NumpyVectorEnv
 from yamame.envs.wind import GOAL as GOAL_POINT
@@ -27,6 +28,7 @@ OURS: dict[str, Any] = {
     "Package Delivery": PackageDeliveryVectorEnv,
     "MazeRunner": MazeRunnerVectorEnv,
     "GridNavi": GridNaviVectorEnv,
+    "Rooms": RoomsVectorEnv,
     "Wind": WindVectorEnv,
 }
 every_one = pytest.mark.parametrize("make", OURS.values(), ids=OURS)

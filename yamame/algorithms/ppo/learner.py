@@ -1,12 +1,12 @@
 """`PPO`: values and advantages of the newest trials, then clipped updates in several passes over them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -32,6 +32,8 @@ _SPREAD_RATE = 0.01
 """Update rate, once an iteration, of the deviation of value targets that `min_advantage_scale` is a fraction of."""
 _KL_MARGIN = 1.5
 """Multiple of `target_kl` at which the updates of an iteration end."""
+RewardBonus = Callable[[Replay, NewTrials], Mapping[int, Shaped[np.ndarray, "_"]]]
+"""Called once an iteration; returns what is added to the rewards of each of its trials."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +128,8 @@ class PPO(Algorithm):
             epsilon=config.adam_epsilon,
         )
         self.trials = NewTrials(config.passes, context_length=context_length, seed=generator.initial_seed() % 2**32)
+        self.bonus: RewardBonus | None = None
+        """Rewards of training alone; None: advantages are of the task's rewards."""
         self.num_updates = 0
         self.num_nonfinite = 0
         self.consecutive_nonfinite = 0
@@ -173,11 +177,12 @@ class PPO(Algorithm):
                 agent.features(on_device), on_device.observation, on_device.token_mask
             )
         log_probs, values = self._predict_trials(replay)
+        bonuses = self.bonus(replay, self.trials) if self.bonus else {}
         advantages: dict[int, np.ndarray] = {}
         for trial, value in values.items():
             trajectory = replay.store.get(trial, lazy=True)
             advantages[trial] = generalized_advantages(
-                reward_T=trajectory.reward,
+                reward_T=trajectory.reward + bonuses[trial] if self.bonus else trajectory.reward,
                 terminal_T=trajectory.terminated | (trajectory.truncated & config.truncation_is_terminal),
                 value=value,
                 gamma=agent.gamma,

@@ -142,6 +142,11 @@ class BeliefLearner:
         rewards = reward_N[batch.loss_mask].cpu().numpy()
         if np.isfinite(rewards).all():
             self.rewards.update(rewards)
+        return self.normalize_rewards(batch)
+
+    def normalize_rewards(self, batch: Batch) -> Float[Tensor, "N"]:
+        """Return (reward - mean) / deviation of all tokens, by the statistics of the batches of updates so far."""
+        reward_N = batch.reward.double()
         scale = max(self.rewards.deviation, _MIN_RELATIVE_DEVIATION * abs(self.rewards.mean)) or 1.0
         return ((reward_N - self.rewards.mean) / scale).to(batch.reward.dtype)
 

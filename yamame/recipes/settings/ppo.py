@@ -11,7 +11,7 @@ from yamame.algorithms.selection import require_algorithm
 from yamame.run_config import RunConfig
 
 
-def _published_ppo(
+def published_ppo(
     config: RunConfig, *, num_envs: int, steps: int, epochs: int, minibatch: int, gamma: float, **learner: Any
 ) -> RunConfig:
     """Return the config of PPO with the settings of another project: `steps` of each environment an iteration."""
@@ -29,7 +29,7 @@ def _published_ppo(
 
 PPO_VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     "rl2-grid-navi": partial(
-        _published_ppo,
+        published_ppo,
         num_envs=16,
         steps=60,
         epochs=2,
@@ -43,7 +43,7 @@ PPO_VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
         value_clip=0.05,
     ),
     "rl2-half-cheetah": partial(
-        _published_ppo,
+        published_ppo,
         num_envs=16,
         steps=400,
         epochs=2,
@@ -57,7 +57,7 @@ PPO_VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
         value_clip=0.1,
     ),
     "recurrent-ppo": partial(
-        _published_ppo,
+        published_ppo,
         num_envs=8,
         steps=128,
         epochs=10,

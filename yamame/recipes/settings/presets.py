@@ -28,6 +28,7 @@ from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.image import ImageEncoderConfig
 from yamame.nets.timestep.instruction import InstructionEncoderConfig
+from yamame.recipes.settings.hyperx import HYPERX_VARIANTS
 from yamame.recipes.settings.ppo import PPO_VARIANTS
 from yamame.recipes.settings.varibad import VARIBAD_VARIANTS
 from yamame.run_config import EvalConfig, RunConfig
@@ -358,6 +359,7 @@ VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     "amago-2": _amago_2,
     **PPO_VARIANTS,
     **VARIBAD_VARIANTS,
+    **HYPERX_VARIANTS,
 }
 
 

@@ -1,0 +1,203 @@
+"""`ExplorationBonuses`: what novelty and errors of the belief add to the rewards that PPO learns from."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from yamame.algorithms.base import Metrics, Replay
+from yamame.algorithms.divergence import check_divergence
+from yamame.algorithms.hyperx.agent import HyperXAgent
+from yamame.algorithms.hyperx.return_deviation import ReturnDeviation
+from yamame.algorithms.hyperx.settings import HyperXLearnerConfig
+from yamame.algorithms.on_policy import NewTrials
+from yamame.algorithms.optimizer import ClippedAdamW
+from yamame.algorithms.varibad.vae import BeliefLearner
+from yamame.data.batch import Batch
+from yamame.nets.compute import Compute
+from yamame.nets.layouts import PaddedLayout
+
+NOVELTY, RECONSTRUCTION = "novelty", "reconstruction"
+"""Names of the bonuses."""
+_NO_CLIP = 1e9
+"""Norm to which gradients of the predictor are clipped: the source does not clip them."""
+
+_PerTrial = dict[int, Float64[np.ndarray, "_"]]
+
+
+class ExplorationBonuses:
+    """Rewards for exploration, in training alone (Zintgraf et al. 2021, section 4).
+
+    The bonus of a transition is of the hyper-state that it leads to: how new that is (`NoveltyNetworks`), and how wrong
+    the reward of the transition is when it is predicted from one sample of the belief there. Each is divided by the
+    deviation of its own discounted return so far and clipped. Their weighted sum, in deviations of the task's
+    discounted return, falls linearly to 0 over the run.
+
+    Differs from the source: observations are not predicted by variBAD here, so that their error is no part of the
+    second bonus; at the end of an attempt the hyper-state has the first observation of the next one; rewards are not
+    divided by the deviation of their return, but bonuses are multiplied by it, so that values stay in units of reward.
+
+    Args:
+        agent: Networks, on the device of `compute`.
+        config: Weights and the optimizer of the predictor.
+        vae: Its running statistics normalize rewards.
+        compute: Device and precision.
+        seed: Of the samples of beliefs and hyper-states.
+    """
+
+    def __init__(
+        self, agent: HyperXAgent, config: HyperXLearnerConfig, *, vae: BeliefLearner, compute: Compute, seed: int
+    ) -> None:
+        self.agent, self.config, self.vae, self.compute, self.seed = agent, config, vae, compute, seed
+        self.optimizer = ClippedAdamW(
+            list(agent.novelty.predictor.parameters()), weight_decay=0.0, max_grad_norm=_NO_CLIP
+        )
+        self.optimizer.lr.fill_(config.novelty_learning_rate)
+        self.task = ReturnDeviation(agent.gamma)
+        self.deviations = {name: ReturnDeviation(agent.gamma) for name in (NOVELTY, RECONSTRUCTION)}
+        self.num_updates = 0
+        self.num_nonfinite = 0
+        self.consecutive_nonfinite = 0
+        self._of_iteration: dict[str, float] = {}
+        self._last_batch: Batch | None = None
+
+    @torch.no_grad()
+    def of_new_trials(self, replay: Replay, trials: NewTrials) -> _PerTrial:
+        """Update the deviations by the new trials; return what is added to the rewards of each of them.
+
+        A bonus with a number that is not finite is left out of the iteration, and counts as a non-finite update.
+        """
+        rewards = {
+            trial: replay.store.get(trial, lazy=True).reward.astype(np.float64)
+            for trial in dict.fromkeys(window.trajectory_id for window in trials.windows)
+        }
+        self.task.update(list(rewards.values()))
+        unit, scale = self.task.deviation or 1.0, self.config.bonus_scale_at(trials.transitions)
+        weights = {NOVELTY: self.config.novelty_weight, RECONSTRUCTION: self.config.reconstruction_weight}
+        total = {trial: np.zeros(len(reward)) for trial, reward in rewards.items()}
+        self._of_iteration = {"bonus/scale": scale}
+        is_finite = True
+        for name, bonus in self._raw(replay, trials).items():
+            if not all(np.isfinite(each).all() for each in bonus.values()):
+                is_finite = False
+                continue
+            self.deviations[name].update(list(bonus.values()))
+            divisor = self.deviations[name].deviation or 1.0
+            added = {
+                trial: unit * scale * weights[name] * np.minimum(each / divisor, self.config.bonus_clip)
+                for trial, each in bonus.items()
+            }
+            for trial, each in added.items():
+                total[trial] += each
+            self._of_iteration[f"bonus/{name}"] = float(np.concatenate(list(added.values())).mean())
+        self._count(is_finite)
+        return total
+
+    def _raw(self, replay: Replay, trials: NewTrials) -> dict[str, _PerTrial]:
+        """Return both bonuses of every transition, before normalization.
+
+        There is no error of a reward before the first update of the belief, until which rewards have no unit.
+        """
+        parts = trials.minibatches(0)
+        rng = np.random.default_rng([self.seed, trials.iterations, 0])
+        self._last_batch = None
+        for batch in replay.sampler.iter_windows(parts, {}):
+            on_device = batch.to(self.compute.device)
+            features_NF = self.agent.features(on_device)
+            self.agent.novelty.encoder.update_normalizers(features_NF, on_device.observation, on_device.token_mask)
+        found: dict[str, dict[int, dict[int, np.ndarray]]] = {NOVELTY: {}, RECONSTRUCTION: {}}
+        for windows, batch in zip(parts, replay.sampler.iter_windows(parts, {}), strict=True):
+            self._last_batch = batch
+            novelty_N, error_N = self._of_tokens(batch.to(self.compute.device), rng)
+            for window, start in zip(windows, batch.cu_seqlens.tolist(), strict=False):
+                reached = slice(start + 1, start + 1 + window.length)
+                for name, bonus_N in ((NOVELTY, novelty_N), (RECONSTRUCTION, error_N)):
+                    found[name].setdefault(window.trajectory_id, {})[window.start] = bonus_N[reached]
+        joined = {
+            name: {trial: np.concatenate([by[start] for start in sorted(by)]) for trial, by in per_trial.items()}
+            for name, per_trial in found.items()
+        }
+        return joined if self.vae.num_updates else {NOVELTY: joined[NOVELTY]}
+
+    def _of_tokens(
+        self, batch: Batch, rng: np.random.Generator
+    ) -> tuple[Float64[np.ndarray, "N"], Float64[np.ndarray, "N"]]:
+        """Return novelty of every token, and error of the reward that led to it; of a window's first one arbitrary."""
+        agent, layout = self.agent, PaddedLayout.from_batch(batch)
+        features_NF = agent.features(batch)
+        with self.compute.autocast():
+            belief = agent.belief(features_NF, batch)
+            transition_BLH = agent.decoder.transitions(features_NF, batch, layout)
+        novelty_N = agent.novelty(agent.novelty.hyper_states(features_NF, batch, belief))
+        noise_NZ = torch.from_numpy(rng.standard_normal(belief.mean_NZ.shape)).to(belief.mean_NZ)
+        latent_NZ = belief.mean_NZ + noise_NZ * (0.5 * belief.log_variance_NZ).exp()
+        # each belief decodes one transition: rows of one latent and one transition
+        latent_RZ, transition_RH = layout.pad(latent_NZ)[:, 1:].flatten(0, 1), transition_BLH.flatten(0, 1)
+        with self.compute.autocast():
+            predicted_R = agent.decoder(latent_RZ[:, None], transition_RH[:, None])[:, 0, 0]
+        reward_BL = layout.pad(self.vae.normalize_rewards(batch)[:, None])[:, :-1, 0]
+        error_BL = (predicted_R.to(reward_BL.dtype).view_as(reward_BL) - reward_BL).square()
+        error_N = layout.unpad(torch.nn.functional.pad(error_BL, (1, 0))[:, :, None])[:, 0]
+        return novelty_N.double().cpu().numpy(), error_N.double().cpu().numpy()
+
+    def update(self, batch: Batch) -> Metrics:
+        """Train the predictor on random hyper-states of a batch of trials. No gradient reaches another network."""
+        self._last_batch = batch
+        hyper_state_KH = self._reached(batch.to(self.compute.device, non_blocking=True))
+        losses = []
+        for _ in range(self.config.novelty_updates):
+            rng = np.random.default_rng([self.seed, self.num_updates, 1])
+            self.num_updates += 1
+            chosen = rng.integers(len(hyper_state_KH), size=self.config.novelty_batch_size)
+            self.optimizer.zero_grad()
+            loss = self.agent.novelty(hyper_state_KH[torch.from_numpy(chosen).to(hyper_state_KH.device)]).mean()
+            loss.backward()
+            _, finite = self.optimizer.step(loss.detach())
+            self._count(bool(finite))
+            losses.append(loss.detach())
+        return {"loss/novelty": torch.stack(losses).mean()}
+
+    @torch.no_grad()
+    def _reached(self, batch: Batch) -> Float[Tensor, "K hyper_state"]:
+        """Return the hyper-states after all transitions of a batch."""
+        features_NF = self.agent.features(batch)
+        with self.compute.autocast():
+            belief = self.agent.belief(features_NF, batch)
+        hyper_state_NH = self.agent.novelty.hyper_states(features_NF, batch, belief)
+        return hyper_state_NH[batch.token_mask & (batch.position_ids > 0)]
+
+    def _count(self, is_finite: bool) -> None:
+        self.num_nonfinite += not is_finite
+        self.consecutive_nonfinite = 0 if is_finite else self.consecutive_nonfinite + 1
+
+    def metrics(self) -> dict[str, float]:
+        """Return the mean bonuses of the last iteration, in units of reward."""
+        return dict(self._of_iteration)
+
+    def raise_if_diverged(self) -> None:
+        """Raise `UserError` after `max_nonfinite_updates` consecutive bonuses or updates that were not finite."""
+        check_divergence(self.consecutive_nonfinite, self.config.max_nonfinite_updates, self._last_batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next bonus depends on, besides weights."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "task": self.task.state_dict(),
+            "deviations": {name: each.state_dict() for name, each in self.deviations.items()},
+            "updates": self.num_updates,
+            "num_nonfinite": self.num_nonfinite,
+            "consecutive_nonfinite": self.consecutive_nonfinite,
+            "of_iteration": dict(self._of_iteration),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the result of `state_dict`."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.task.load_state_dict(state["task"])
+        for name, each in self.deviations.items():
+            each.load_state_dict(state["deviations"][name])
+        self.num_updates, self.num_nonfinite = state["updates"], state["num_nonfinite"]
+        self.consecutive_nonfinite = state["consecutive_nonfinite"]
+        self._of_iteration = dict(state["of_iteration"])
