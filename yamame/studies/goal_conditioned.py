@@ -86,6 +86,7 @@ def _rewired_panel(size: int) -> Panel:
         Arm(label=AMAGO, recipe=MAZE, flags=flags),
         Arm(label="RL2", recipe=MAZE, algorithm="ppo", flags=flags, variants=("gru",)),
         Arm(label="variBAD", recipe=MAZE, algorithm="varibad", flags=flags),
+        Arm(label="HyperX", recipe=MAZE, algorithm="hyperx", flags=flags),
     )
     return Panel(title=f"MazeRunner {size}x{size}, rewired", arms=arms, score="success_rate")
 

@@ -9,6 +9,7 @@ import paper_rows
 import pytest
 
 from yamame.algorithms.amago.config import AMAGOConfig
+from yamame.algorithms.hyperx.config import HyperXConfig
 from yamame.algorithms.ppo.config import PPOConfig
 from yamame.collect.exploration import EpsilonGreedy, NoExploration
 from yamame.config.serialization import to_json
@@ -100,9 +101,10 @@ def test_a_budget_shortens_the_run_and_its_schedules() -> None:
 
 
 def test_a_budget_shortens_the_schedules_of_every_algorithm(tmp_path: Path) -> None:
-    (ppo, sac, stored) = plan(
+    (ppo, hyperx, sac, stored) = plan(
         experiment_of(
             Arm(label="RL2", recipe="wind", algorithm="ppo"),
+            Arm(label="HyperX", recipe="wind", algorithm="hyperx"),
             Arm(label="SAC", recipe="wind", algorithm="recurrent_sac"),
             DISTILLED,
         ),
@@ -113,6 +115,8 @@ def test_a_budget_shortens_the_schedules_of_every_algorithm(tmp_path: Path) -> N
     )
     assert isinstance(ppo.config, RunConfig) and isinstance(ppo.config.algorithm, PPOConfig)
     assert ppo.config.algorithm.learner.lr_decay_env_steps == ppo.config.env_steps == wind().env_steps // 10
+    assert isinstance(hyperx.config, RunConfig) and isinstance(hyperx.config.algorithm, HyperXConfig)
+    assert hyperx.config.algorithm.learner.bonus_anneal_env_steps == hyperx.config.env_steps
     assert isinstance(sac.config, RunConfig) and isinstance(sac.config.exploration, NoExploration)
     assert sac.config.exploration.random_env_steps == sac.config.learning_starts == wind().env_steps // 500
     assert isinstance(stored.config, RunConfig)

@@ -23,7 +23,7 @@ RUNS, HISTORIES = "runs", "histories"
 """Directories of the runs of a reproduction, and of their data, in that of all studies with one preset and budget."""
 _MAX_NAME = 100
 _SCHEDULES = re.compile(
-    r"learning_starts|learner\.lr_(warmup|decay)_(updates|env_steps)|exploration\.(anneal|random)_env_steps"
+    r"learning_starts|learner\.(lr_(warmup|decay)_(updates|env_steps)|bonus_anneal_env_steps)|exploration\.(anneal|random)_env_steps"
     r"|replay\.unrewarded_anneal_(start|end)_env_steps"
 )
 """Settings that go with the length of a run."""
