@@ -44,6 +44,8 @@ BatchTransform = Callable[[Batch], Batch]
 """Applied to a finished batch in the thread that made it, for example to pin its memory."""
 
 _MAX_RESAMPLES = 1000
+_MAX_REDRAWS = 10
+"""Windows that are sampled in place of one without reward, at most: reading them takes time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +66,15 @@ class ReplayConfig:
     short trials do not make small batches. 0: always `batch_size` windows (paper)."""
     unrewarded_keep_prob: float = 1.0
     """Probability of keeping a sampled window without reward; below 1, rejected windows are resampled, so that rare
-    rewards are less rare in batches, and values of luck too high. Differs from the paper, which keeps all."""
-    unrewarded_anneal_start_env_steps: int = 0
-    """Environment steps of the run from which on this probability rises linearly to 1."""
-    unrewarded_anneal_end_env_steps: int = 0
-    """Environment steps after which it is 1, so that values no longer depend on it; 0: it stays as it is."""
+    rewards are less rare in batches. Differs from the paper, which keeps all."""
+    prefer_rewarded_prob: float = 0.0
+    """Probability that a sampled window without reward is sampled again, up to ten times, until one has a reward. Rare
+    rewards are then less rare in batches, and frequent ones hardly more frequent. Meanwhile values of luck are too
+    high. Differs from the paper, which samples uniformly."""
+    prefer_rewarded_anneal_start_env_steps: int = 0
+    """Environment steps of the run from which on this probability falls linearly to 0."""
+    prefer_rewarded_anneal_end_env_steps: int = 0
+    """Environment steps after which it is 0, so that values no longer depend on it; 0: it stays as it is."""
     cover_trial_ends: bool = False
     """Sample the start of a window as if it could reach beyond both ends of its trial, then move the window inside. Of
     a trial of T transitions, longer than the context L, the last one is then in L of T + L - 1 windows, and so is the
@@ -95,19 +101,20 @@ class ReplayConfig:
         check_range(self, "capacity_trajectories", "batch_size", ge=1)
         check_range(self, "pad_tokens_to_multiple_of", "pad_seqlen_to_multiple_of", "pad_windows_to_multiple_of", ge=0)
         check_range(self, "unrewarded_keep_prob", gt=0, le=1)
-        check_range(self, "unrewarded_anneal_start_env_steps", "unrewarded_anneal_end_env_steps", ge=0)
-        if 0 < self.unrewarded_anneal_end_env_steps < self.unrewarded_anneal_start_env_steps:
-            raise ConfigFieldError(self, "unrewarded_anneal_end_env_steps", "must not be below the start")
+        check_range(self, "prefer_rewarded_prob", ge=0, le=1)
+        check_range(self, "prefer_rewarded_anneal_start_env_steps", "prefer_rewarded_anneal_end_env_steps", ge=0)
+        if 0 < self.prefer_rewarded_anneal_end_env_steps < self.prefer_rewarded_anneal_start_env_steps:
+            raise ConfigFieldError(self, "prefer_rewarded_anneal_end_env_steps", "must not be below the start")
         check_range(self, "min_batch_transitions", "capacity_bytes", "cache_bytes", "prefetch_batches", ge=0)
         check_range(self, "compression_level", ge=1, le=22)
 
-    def keep_prob_at(self, env_steps: int) -> float:
-        """Return the probability of keeping a window without reward after so many environment steps of a run."""
-        start, end = self.unrewarded_anneal_start_env_steps, self.unrewarded_anneal_end_env_steps
+    def prefer_rewarded_prob_at(self, env_steps: int) -> float:
+        """Return `prefer_rewarded_prob` as annealed after so many environment steps of a run."""
+        start, end = self.prefer_rewarded_anneal_start_env_steps, self.prefer_rewarded_anneal_end_env_steps
         if not end:
-            return self.unrewarded_keep_prob
+            return self.prefer_rewarded_prob
         progress = (env_steps - start) / (end - start) if end > start else float(env_steps >= end)
-        return self.unrewarded_keep_prob + (1.0 - self.unrewarded_keep_prob) * min(1.0, max(0.0, progress))
+        return self.prefer_rewarded_prob * (1.0 - min(1.0, max(0.0, progress)))
 
     def resolve_padding(self, context_length: int, *, cuda_graphs: bool) -> "ReplayConfig":
         """Return the config with the multiples that are 0 replaced by their defaults."""
@@ -147,8 +154,9 @@ class Sampler:
 
     A window is L = min(context_length, T) of the T transitions of a stored trajectory. The trajectory is sampled
     uniformly with replacement, then relabeled if `relabel` is given; the start is uniform over 0 .. T - L, unless
-    `config.cover_trial_ends` (windows without rewards may be rejected, see `config.unrewarded_keep_prob`). The first
-    `offline_windows` of each batch come from `offline`, the others from `store`. Differs from the paper: the authors'
+    `config.cover_trial_ends`. Windows without reward may be sampled again: see `config.unrewarded_keep_prob` and
+    `config.prefer_rewarded_prob`. The first `offline_windows` of each batch come from `offline`, the others from
+    `store`. Differs from the paper: the authors'
     first code never starts at T - L and so under-samples the end of every long trial.
 
     All randomness comes from `rng` (whose state must be JSON, as PCG64's) in an order that no thread's timing changes:
@@ -175,7 +183,7 @@ class Sampler:
         self.relabel = relabel
         self.prepare = prepare
         self.env_steps = 0
-        """Environment steps of the run, on which `ReplayConfig.keep_prob_at` depends. The trainer sets it."""
+        """Environment steps of the run, for `ReplayConfig.prefer_rewarded_prob_at`. The trainer sets it."""
         self.wait_seconds = 0.0
         """Total time that the consumer of `iter_batches` has waited for batches."""
         self.goal_statistics = GoalStatistics()
@@ -292,7 +300,7 @@ class Sampler:
     def _sample_window(
         self, source: _Source, statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Window, GoalStatistics]:
-        keep_prob = self.config.keep_prob_at(self.env_steps)
+        keep_prob, redraws = self.config.unrewarded_keep_prob, None
         while True:
             trajectory = self._sample_trajectory(source, rng)
             if self.relabel is not None:
@@ -301,7 +309,14 @@ class Sampler:
             window = Window(
                 trajectory=trajectory, start=self._sample_start(len(trajectory), length, rng), length=length
             )
-            if keep_prob == 1.0 or window.has_reward or rng.random() < keep_prob:
+            if window.has_reward:
+                return window, statistics
+            if redraws is None:
+                prefer = self.config.prefer_rewarded_prob_at(self.env_steps)
+                redraws = _MAX_REDRAWS if prefer and rng.random() < prefer else 0
+            if redraws:
+                redraws -= 1
+            elif keep_prob == 1.0 or rng.random() < keep_prob:
                 return window, statistics
 
     def _sample_start(self, trial_length: int, length: int, rng: np.random.Generator) -> int:

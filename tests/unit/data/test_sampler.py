@@ -64,22 +64,32 @@ def test_rewarded_windows_are_drawn_more_often_by_the_chance_that_others_are_kep
     assert abs(fraction - expected) < 4 * (expected * (1 - expected) / 6000) ** 0.5
 
 
-def test_the_chance_to_keep_windows_without_reward_rises_to_1() -> None:
+def test_windows_without_reward_are_drawn_again_up_to_ten_times_ever_less_often() -> None:
     config = ReplayConfig(
-        unrewarded_keep_prob=0.2, unrewarded_anneal_start_env_steps=100, unrewarded_anneal_end_env_steps=300
+        prefer_rewarded_prob=0.5, prefer_rewarded_anneal_start_env_steps=100, prefer_rewarded_anneal_end_env_steps=300
     )
-    at = [config.keep_prob_at(env_steps) for env_steps in (0, 100, 150, 200, 300, 10_000)]
-    assert at == pytest.approx([0.2, 0.2, 0.4, 0.6, 1.0, 1.0])
-    assert {ReplayConfig(unrewarded_keep_prob=0.2).keep_prob_at(env_steps) for env_steps in (0, 10**9)} == {0.2}
-    sudden = replace(config, unrewarded_anneal_start_env_steps=300)
-    assert [sudden.keep_prob_at(env_steps) for env_steps in (299, 300)] == [0.2, 1.0]
-    store = ListStore([replace(numbered(4, tag=0), reward=np.full(4, rewarded, np.float32)) for rewarded in (0, 1)])
-    for env_steps, expected in ((0, 1 / 1.2), (300, 1 / 2)):
-        sampler = sampler_of(store, batch_size=6000, unrewarded_keep_prob=0.2, unrewarded_anneal_end_env_steps=300)
-        sampler.env_steps = env_steps
-        batch = sampler.sample()
-        fraction = batch.reward[batch.loss_mask].double().mean().item()
-        assert abs(fraction - expected) < 4 * (expected * (1 - expected) / 6000) ** 0.5
+    at = [config.prefer_rewarded_prob_at(env_steps) for env_steps in (0, 100, 150, 200, 300, 10_000)]
+    assert at == pytest.approx([0.5, 0.5, 0.375, 0.25, 0.0, 0.0])
+    constant = ReplayConfig(prefer_rewarded_prob=0.5)
+    assert {constant.prefer_rewarded_prob_at(env_steps) for env_steps in (0, 10**9)} == {0.5}
+    sudden = replace(config, prefer_rewarded_anneal_start_env_steps=300)
+    assert [sudden.prefer_rewarded_prob_at(env_steps) for env_steps in (299, 300)] == [0.5, 0.0]
+    with pytest.raises(UserError, match="must not be below the start"):
+        replace(config, prefer_rewarded_anneal_end_env_steps=99)
+
+
+@pytest.mark.parametrize("rewarded", [1, 4, 0])
+@pytest.mark.parametrize("env_steps", [0, 100])
+def test_rare_rewards_are_less_rare_in_batches(rewarded: int, env_steps: int) -> None:
+    rewards = [np.full(4, number < rewarded, np.float32) for number in range(8)]
+    store = ListStore([replace(numbered(4, tag=0), reward=reward) for reward in rewards])
+    sampler = sampler_of(store, batch_size=6000, prefer_rewarded_prob=0.5, prefer_rewarded_anneal_end_env_steps=200)
+    sampler.env_steps = env_steps
+    batch = sampler.sample()
+    fraction = batch.reward[batch.loss_mask].double().mean().item()
+    chance, prefer = rewarded / 8, 0.5 - env_steps / 400
+    expected = chance + (1 - chance) * prefer * (1 - (1 - chance) ** 10)
+    assert abs(fraction - expected) <= 4 * (expected * (1 - expected) / 6000) ** 0.5
 
 
 def test_windows_cover_every_start_and_trajectory_uniformly() -> None:

@@ -67,6 +67,7 @@ class DistillationConfig(AlgorithmConfig, SupportsExport):
             "replay.batch_size": BATCH_SIZE,
             "replay.min_batch_transitions": BATCH_TRANSITIONS,
             "replay.unrewarded_keep_prob": 1.0,
+            "replay.prefer_rewarded_prob": 0.0,
             "replay.relabel.mode": "none",
         }
 

@@ -82,6 +82,7 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
             "deterministic_actions": False,
             "exploration": NoExploration(),
             "replay.unrewarded_keep_prob": 1.0,
+            "replay.prefer_rewarded_prob": 0.0,
             "replay.relabel.mode": "none",
         }
 

@@ -71,6 +71,7 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
             "replay.batch_size": BATCH_SIZE,
             "replay.min_batch_transitions": BATCH_TRANSITIONS,
             "replay.unrewarded_keep_prob": 1.0,
+            "replay.prefer_rewarded_prob": 0.0,
         }
 
     @override

@@ -214,9 +214,9 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
         replay=ReplayConfig(
             batch_size=2,
             min_batch_transitions=256,
-            unrewarded_keep_prob=0.1,
-            unrewarded_anneal_start_env_steps=env_steps // 2,
-            unrewarded_anneal_end_env_steps=env_steps,
+            prefer_rewarded_prob=0.5,
+            prefer_rewarded_anneal_start_env_steps=env_steps // 2,
+            prefer_rewarded_anneal_end_env_steps=env_steps,
             cover_trial_ends=True,
         ),
         updates_per_env_step=updates_per_env_step,

@@ -97,7 +97,8 @@ def measure_speed(config: RunConfig) -> Speed:
     context = config.resolved_context_length
     fraction = min(1.0, MAX_TOKENS / (config.replay.batch_size * context))
     batch_size = max(1, round(config.replay.batch_size * fraction))
-    alone = replace(config, num_envs=1, replay=replace(config.replay, batch_size=batch_size, unrewarded_keep_prob=1.0))
+    replay = replace(config.replay, batch_size=batch_size, unrewarded_keep_prob=1.0, prefer_rewarded_prob=0.0)
+    alone = replace(config, num_envs=1, replay=replay)
     with tempfile.TemporaryDirectory() as folder, closing(build_components(alone, Path(folder), restarts=0)) as parts:
         while not len(parts.replay.store):
             parts.replay.store.extend(parts.experience.collect(1, never)[0])

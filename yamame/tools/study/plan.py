@@ -24,7 +24,7 @@ RUNS, HISTORIES = "runs", "histories"
 _MAX_NAME = 100
 _SCHEDULES = re.compile(
     r"learning_starts|learner\.(lr_(warmup|decay)_(updates|env_steps)|bonus_anneal_env_steps)|exploration\.(anneal|random)_env_steps"
-    r"|replay\.unrewarded_anneal_(start|end)_env_steps"
+    r"|replay\.prefer_rewarded_anneal_(start|end)_env_steps"
 )
 """Settings that go with the length of a run."""
 _LENGTHS = ("env_steps", "offline.total_updates", "eval.interval_env_steps", "checkpoint.milestone_interval_env_steps")
