@@ -156,8 +156,8 @@ class Sampler:
     uniformly with replacement, then relabeled if `relabel` is given; the start is uniform over 0 .. T - L, unless
     `config.cover_trial_ends`. Windows without reward may be sampled again: see `config.unrewarded_keep_prob` and
     `config.prefer_rewarded_prob`. The first `offline_windows` of each batch come from `offline`, the others from
-    `store`. Differs from the paper: the authors'
-    first code never starts at T - L and so under-samples the end of every long trial.
+    `store`. Differs from the paper: the authors' first code never starts at T - L and so under-samples the end of every
+    long trial.
 
     All randomness comes from `rng` (whose state must be JSON, as PCG64's) in an order that no thread's timing changes:
     the batches of `iter_batches(n)` are those of n calls of `sample()`. After each batch, `state_dict()` is as if only
