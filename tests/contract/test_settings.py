@@ -69,7 +69,7 @@ def test_a_wrong_flag_names_the_nearest_one() -> None:
 def test_variants() -> None:
     recipe = load_recipe("dark-key-to-door")
     base = recipe.make_config(recipe.env)
-    elsewhere = (*OF_INSTRUCTIONS, *OF_PPO, *OF_VARIBAD, *OF_HYPERX, "no-world-model", "no-token-shift")
+    elsewhere = (*OF_INSTRUCTIONS, *OF_PPO, *OF_VARIBAD, *OF_HYPERX, "no-world-model", "no-token-shift", "transformer")
     others = [name for name in VARIANTS if name not in elsewhere]
     changed = {name: apply_variants(base, [name]) for name in others}
     assert all(config != base for config in changed.values())
