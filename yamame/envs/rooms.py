@@ -110,7 +110,7 @@ class RoomsVectorEnv(NumpyVectorEnv):
     @override
     def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:
         """Return a frame: goals numbered, those that pay green, others yellow; the agent red."""
-        width, height = 2 * self._farthest + 1
+        width, height = (2 * self._farthest + 1).tolist()
         canvas = GridCanvas(width, height, WALL)
         for x, y in np.argwhere(self._is_floor).tolist():
             canvas.fill(x, y, FLOOR)

@@ -50,7 +50,7 @@ def test_the_default_agent_learns_where_rewards_are_mostly_luck(tmp_path: Path) 
 
 
 class Lottery(gymnasium.Env[np.ndarray, np.int64]):
-    """A sure reward of 0.5, or 1 with a probability of 0.3."""
+    """A sure reward of 0.5, or 1 with a probability of 0.4."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -64,14 +64,14 @@ class Lottery(gymnasium.Env[np.ndarray, np.int64]):
 
     @override
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        reward = float(self.np_random.random() < 0.3) if action else 0.5
+        reward = float(self.np_random.random() < 0.4) if action else 0.5
         return np.zeros(1, np.float32), reward, True, False, {}
 
 
 def test_what_is_sampled_more_often_is_not_preferred_in_the_end(tmp_path: Path) -> None:
-    """Trials that win are sampled ten times as often as those that do not, at first."""
+    """Trials that win are sampled up to twice as often as those that do not, at first, and so seem worth 0.57."""
     run = yamame.train(Lottery, horizon=1, env_steps=6_000, seed=0, run_dir=tmp_path / "run")
-    assert run.result["return_mean"] >= 0.48  # 0.28 if windows without reward stay as rare
+    assert run.result["return_mean"] >= 0.47  # 0.39 if that stays so
 
 
 def test_repeat_previous(tmp_path: Path) -> None:
