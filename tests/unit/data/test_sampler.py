@@ -92,6 +92,14 @@ def test_rare_rewards_are_less_rare_in_batches(rewarded: int, env_steps: int) ->
     assert abs(fraction - expected) <= 4 * (expected * (1 - expected) / 6000) ** 0.5
 
 
+def test_batches_are_the_same_where_every_window_has_a_reward() -> None:
+    store = ListStore([replace(numbered(4, tag=tag), reward=np.full(4, -0.1, np.float32)) for tag in range(8)])
+    plain, preferring = (sampler_of(store, batch_size=50, prefer_rewarded_prob=prob) for prob in (0.0, 1.0))
+    for _ in range(3):
+        one, other = plain.sample().observation["observation"], preferring.sample().observation["observation"]
+        assert torch.equal(one, other)
+
+
 def test_windows_cover_every_start_and_trajectory_uniformly() -> None:
     store = ListStore([numbered(9, tag=tag) for tag in range(3)])
     sampler = sampler_of(store, batch_size=6000)
