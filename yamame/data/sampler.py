@@ -69,8 +69,8 @@ class ReplayConfig:
     rewards are less rare in batches. Differs from the paper, which keeps all."""
     prefer_rewarded_prob: float = 0.0
     """Probability that a sampled window without reward is sampled again, up to ten times, until one has a reward. Rare
-    rewards are then less rare in batches, and frequent ones hardly more frequent. Meanwhile values of luck are too
-    high. Differs from the paper, which samples uniformly."""
+    rewards are then less rare in batches, and frequent ones hardly more frequent. Meanwhile rewards that depend on
+    chance count for too much. Differs from the paper, which samples uniformly."""
     prefer_rewarded_anneal_start_env_steps: int = 0
     """Environment steps of the run from which on this probability falls linearly to 0."""
     prefer_rewarded_anneal_end_env_steps: int = 0

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from belief_runs import TINY_AGENT, TINY_BELIEF_RUN, builder, collect, make_updates
 from tiny_agents import DISCRETE, HORIZON, OBSERVATIONS, random_trajectory
 
 from yamame.algorithms.base import Replay
@@ -22,7 +23,6 @@ from yamame.algorithms.hyperx.return_deviation import ReturnDeviation
 from yamame.algorithms.hyperx.settings import HyperXLearnerConfig
 from yamame.algorithms.on_policy import NewTrials, PassesConfig
 from yamame.algorithms.ppo.learner import ADVANTAGE
-from yamame.algorithms.varibad.decoder import DecoderConfig
 from yamame.algorithms.varibad.vae import BeliefLearner
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.codec import encode
@@ -31,74 +31,24 @@ from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
 from yamame.nets.compute import CPU_FLOAT32
-from yamame.nets.heads.actor import ActorConfig
-from yamame.nets.sequence.gru import GRUConfig
-from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.recipes import config_from_flags, config_from_overrides, load_recipe, with_algorithm
 from yamame.run_config import RunConfig
-from yamame.training.components import TrainingComponents, build_components
 
 LENGTHS = (5, 3, 7)
-AGENT = HyperXAgentConfig(
-    timestep_encoder=TimestepEncoderConfig(hidden_sizes=(16,), output_size=12),
-    trajectory_encoder=GRUConfig(d_model=8, num_layers=1),
-    actor=ActorConfig(hidden_sizes=(8,)),
-    latent_size=2,
-    present_hidden_sizes=(8,),
-    present_size=6,
-    decoder=DecoderConfig(feature_hidden_sizes=(8,), feature_size=4, hidden_sizes=(8, 6)),
-    novelty=NoveltyConfig(hidden_sizes=(16,), output_size=8, feature_size=5),
-)
-OF_VARIBAD: dict[str, Any] = {
-    "agent.timestep_encoder": {"hidden_sizes": (8,), "output_size": 8},
-    "agent.trajectory_encoder.d_model": 8,
-    "agent.actor.hidden_sizes": (8,),
-    "agent.value.hidden_sizes": (8,),
-    "agent.present_hidden_sizes": (8,),
-    "agent.present_size": 8,
-    "agent.decoder.hidden_sizes": (8, 8),
-    "env_steps": 640,
-    "num_envs": 4,
-    "env_steps_per_iteration": 64,
-    "learner.passes.minibatch_transitions": 16,
-    "learner.trials_per_vae_batch": 5,
-    "eval": {"trials": 4, "final_trials": 4, "num_envs": 4, "interval_env_steps": 0},
-}
-TINY: dict[str, Any] = {**OF_VARIBAD, "agent.novelty.hidden_sizes": (16,), "agent.novelty.output_size": 8}
+AGENT = HyperXAgentConfig(**TINY_AGENT, novelty=NoveltyConfig(hidden_sizes=(16,), output_size=8, feature_size=5))
+TINY: dict[str, Any] = {**TINY_BELIEF_RUN, "agent.novelty.hidden_sizes": (16,), "agent.novelty.output_size": 8}
 
 
 def tiny_run(algorithm: str = "hyperx", **changes: Any) -> RunConfig:
     recipe = with_algorithm(load_recipe("passive-tmaze"), algorithm)
-    settings = TINY if algorithm == "hyperx" else OF_VARIBAD
+    settings = TINY if algorithm == "hyperx" else TINY_BELIEF_RUN
     return config_from_overrides(recipe, [], {"env.horizon": 6, **settings, **changes})
 
 
 @pytest.fixture
 def built(tmp_path: Path) -> Iterator[Any]:
-    """Builds the parts of a run, with the trials of 96 steps in the store."""
-    opened: list[TrainingComponents] = []
-
-    def build(config: RunConfig) -> TrainingComponents:
-        components = build_components(config, tmp_path / str(len(opened)), restarts=0)
-        opened.append(components)
-        collect(components)
-        return components
-
-    yield build
-    for each in opened:
-        each.close()
-
-
-def collect(components: TrainingComponents) -> None:
-    components.experience.load_weights(components.algorithm.model, version=components.algorithm.num_updates)
-    trials, _ = components.experience.collect(24, lambda: False)
-    components.replay.store.extend(trials)
-
-
-def make_updates(components: TrainingComponents) -> list[dict[str, Any]]:
-    algorithm, replay = components.algorithm, components.replay
-    due = algorithm.updates_due(replay)
-    return [dict(algorithm.update(batch)) for batch in algorithm.batches(replay, due)]
+    with builder(tmp_path) as build:
+        yield build
 
 
 def bonuses(**changes: Any) -> ExplorationBonuses:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from action_environments import LegalMoves, ReachPoint, RepeatPair, RepeatParts
+from belief_runs import TINY_AGENT, TINY_BELIEF_RUN, builder, collect, make_updates
 from tiny_agents import DISCRETE, HORIZON, OBSERVATIONS, random_trajectory
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
@@ -20,7 +21,6 @@ from yamame.algorithms.functional_network_policy import FunctionalNetworkPolicy
 from yamame.algorithms.varibad.agent import VariBADAgent, VariBADAgentConfig
 from yamame.algorithms.varibad.belief import Belief
 from yamame.algorithms.varibad.config import VariBADConfig
-from yamame.algorithms.varibad.decoder import DecoderConfig
 from yamame.algorithms.varibad.learner import VariBAD
 from yamame.algorithms.varibad.losses import belief_kl
 from yamame.algorithms.varibad.settings import VariBADLearnerConfig
@@ -30,76 +30,28 @@ from yamame.data.codec import CorruptedRecordError
 from yamame.envs.env_fn import env_config
 from yamame.errors import UserError
 from yamame.nets.compute import CPU_FLOAT32
-from yamame.nets.heads.actor import ActorConfig
 from yamame.nets.sequence.gru import GRUConfig
-from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.recipes import config_from_flags, config_from_overrides, load_recipe, own_recipe, with_algorithm
 from yamame.run_config import RunConfig
-from yamame.training.components import TrainingComponents, build_components
 
 LENGTHS = (5, 3, 7)
-AGENT = VariBADAgentConfig(
-    timestep_encoder=TimestepEncoderConfig(hidden_sizes=(16,), output_size=12),
-    trajectory_encoder=GRUConfig(d_model=8, num_layers=1),
-    actor=ActorConfig(hidden_sizes=(8,)),
-    latent_size=2,
-    present_hidden_sizes=(8,),
-    present_size=6,
-    decoder=DecoderConfig(feature_hidden_sizes=(8,), feature_size=4, hidden_sizes=(8, 6)),
-)
-TINY: dict[str, Any] = {
-    "agent.timestep_encoder": {"hidden_sizes": (8,), "output_size": 8},
-    "agent.trajectory_encoder.d_model": 8,
-    "agent.actor.hidden_sizes": (8,),
-    "agent.value.hidden_sizes": (8,),
-    "agent.present_hidden_sizes": (8,),
-    "agent.present_size": 8,
-    "agent.decoder.hidden_sizes": (8, 8),
-    "env_steps": 640,
-    "num_envs": 4,
-    "env_steps_per_iteration": 64,
-    "learner.passes.minibatch_transitions": 16,
-    "learner.trials_per_vae_batch": 5,
-    "eval": {"trials": 4, "final_trials": 4, "num_envs": 4, "interval_env_steps": 0},
-}
+AGENT = VariBADAgentConfig(**TINY_AGENT)
 
 
 def tiny_varibad(**changes: Any) -> RunConfig:
     recipe = with_algorithm(load_recipe("passive-tmaze"), "varibad")
-    return config_from_overrides(recipe, [], {"env.horizon": 6, **TINY, **changes})
+    return config_from_overrides(recipe, [], {"env.horizon": 6, **TINY_BELIEF_RUN, **changes})
 
 
 def own_varibad(env: type[gymnasium.Env[Any, Any]]) -> RunConfig:
     recipe = with_algorithm(own_recipe(env_config(env, horizon=None, attempts=1)), "varibad")
-    return config_from_overrides(recipe, [], {"env.num_workers": 0, **TINY})
+    return config_from_overrides(recipe, [], {"env.num_workers": 0, **TINY_BELIEF_RUN})
 
 
 @pytest.fixture
 def built(tmp_path: Path) -> Iterator[Any]:
-    """Builds the parts of a run, with the trials of 96 steps in the store."""
-    opened: list[TrainingComponents] = []
-
-    def build(config: RunConfig) -> TrainingComponents:
-        components = build_components(config, tmp_path / str(len(opened)), restarts=0)
-        opened.append(components)
-        collect(components)
-        return components
-
-    yield build
-    for each in opened:
-        each.close()
-
-
-def collect(components: TrainingComponents) -> None:
-    components.experience.load_weights(components.algorithm.model, version=components.algorithm.num_updates)
-    trials, _ = components.experience.collect(24, lambda: False)
-    components.replay.store.extend(trials)
-
-
-def updates(components: TrainingComponents) -> list[dict[str, Tensor]]:
-    algorithm, replay = components.algorithm, components.replay
-    due = algorithm.updates_due(replay)
-    return [dict(algorithm.update(batch)) for batch in algorithm.batches(replay, due)]
+    with builder(tmp_path) as build:
+        yield build
 
 
 def learner(*, dtype: torch.dtype = torch.float32, **changes: Any) -> BeliefLearner:
@@ -239,7 +191,7 @@ def test_the_updates_of_ppo_come_first_then_those_of_the_belief(built: Any) -> N
     components = built(tiny_varibad())
     algorithm = components.algorithm
     due = algorithm.updates_due(components.replay)
-    metrics = updates(components)
+    metrics = make_updates(components)
     is_ppo = ["loss/policy" in each for each in metrics]
     assert is_ppo == [True] * (due - 3) + [False] * 3 and algorithm.num_updates == due
     assert algorithm.updates_due(components.replay) == 0
@@ -270,7 +222,7 @@ def test_of_trials_longer_than_the_context_all_parts_are_decoded(built: Any) -> 
     windows = components.algorithm.vae._sample(components.replay.store, np.random.default_rng(0))
     lengths = {window.trajectory_id: len(components.replay.store.get(window.trajectory_id)) for window in windows}
     assert {(window.start, window.length) for window in windows} == {(0, 4), (4, lengths[windows[0].trajectory_id] - 4)}
-    assert all("loss/policy" in each or float(each["loss/reconstruction"]) > 0 for each in updates(components))
+    assert all("loss/policy" in each or float(each["loss/reconstruction"]) > 0 for each in make_updates(components))
 
 
 @pytest.mark.parametrize("from_end", [5, 3, 2])
@@ -285,10 +237,10 @@ def test_it_goes_on_between_two_updates_to_the_bit(from_end: int, built: Any) ->
     assert other.algorithm.updates_due(other.replay) == one.algorithm.updates_due(one.replay) == from_end
     for batch in batches:
         one.algorithm.update(batch)
-    updates(other)
+    make_updates(other)
     for each in (one, other):
         collect(each)
-        updates(each)
+        make_updates(each)
     same = zip(one.algorithm.model.state_dict().values(), other.algorithm.model.state_dict().values(), strict=True)
     assert all(torch.equal(a, b) for a, b in same)
     assert one.algorithm.vae.rewards.state_dict() == other.algorithm.vae.rewards.state_dict()

@@ -150,6 +150,10 @@ def test_learning_histories_are_written_once_and_whole(tmp_path: Path, monkeypat
     (folder,) = (tmp_path / HISTORIES).iterdir()
     assert [config.seed for config in trained] == [0, 1]
     assert {config.offline.data for config in trained} == {(str(folder),)}
+    (other,) = plan(experiment_of(DISTILLED), tmp_path, preset="small", seeds=[2], flags=["--env.size", "4"])
+    with pytest.raises(UserError, match="has histories of another task: choose another --output-dir"):
+        execute.train_or_resume(other.runs[0], True)
+    assert len(trained) == 2
 
 
 @pytest.mark.parametrize(

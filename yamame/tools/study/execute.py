@@ -12,10 +12,10 @@ from typing import Any
 
 from yamame import recipes
 from yamame.config.differences import first_difference
-from yamame.config.serialization import from_json, to_json
+from yamame.config.serialization import from_json, parse_json, to_json
 from yamame.errors import UserError, describe_error
 from yamame.run_config import RunConfig
-from yamame.runs.directory import CONFIG, RunLockedError, clear_interrupted_start
+from yamame.runs.directory import CONFIG, TASK, RunLockedError, clear_interrupted_start
 from yamame.tools.histories import ScriptedLearner, scripted_histories, write_histories
 from yamame.tools.report import write_missing_report, write_report_if_finished
 from yamame.training import start
@@ -95,11 +95,15 @@ def train_or_resume(run: PlannedRun, quiet: bool, callbacks: Sequence[Callback] 
 def _write_missing_histories(run: PlannedRun) -> None:
     """Write the learning histories that a run's `offline.data` names, whole or not at all; runs of an arm share them.
 
-    They are of the run's task, by a scripted learner.
+    They are of the run's task, by a scripted learner. Raises `UserError` for histories of a task with other settings.
     """
-    if not run.histories or (directory := Path(*run.config.offline.data)).exists():
+    if not run.histories:
         return
-    env = run.config.env
+    env, directory = run.config.env, Path(*run.config.offline.data)
+    if directory.exists():
+        if parse_json((directory / TASK).read_text(encoding="utf-8")) != to_json(env):
+            raise UserError(f"{directory} has histories of another task: choose another --output-dir")
+        return
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=directory.parent) as partial:
         written = Path(partial) / directory.name
