@@ -169,9 +169,9 @@ class Window:
         return self.start + self.length
 
     @property
-    def has_reward(self) -> bool:
-        """Whether any of its transitions has a reward other than 0."""
-        return bool(self.trajectory.reward[self.start : self.end].any())
+    def largest_reward(self) -> float:
+        """Largest absolute value of its rewards."""
+        return float(np.abs(self.trajectory.reward[self.start : self.end]).max(initial=0.0))
 
 
 def pack(

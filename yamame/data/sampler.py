@@ -46,6 +46,9 @@ BatchTransform = Callable[[Batch], Batch]
 _MAX_RESAMPLES = 1000
 _MAX_REDRAWS = 10
 """Windows that are sampled in place of one without reward, at most: reading them takes time."""
+_SMALL_REWARD = 0.1
+"""Rewards below this fraction of the largest one count as none: a small cost of every step does not hide that the
+reward of a goal is rare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +69,10 @@ class ReplayConfig:
     short trials do not make small batches. 0: always `batch_size` windows (paper)."""
     unrewarded_keep_prob: float = 1.0
     """Probability of keeping a sampled window without reward; below 1, rejected windows are resampled, so that rare
-    rewards are less rare in batches. Differs from the paper, which keeps all."""
+    rewards are less rare in batches. A window is without reward if none of its rewards, positive or negative, is as
+    large as a tenth of the largest one that was sampled so far. Differs from the paper, which keeps all."""
     prefer_rewarded_prob: float = 0.0
-    """Probability that a sampled window without reward is sampled again, up to ten times, until one has a reward. Rare
+    """Probability that a sampled window without such a reward is sampled again, up to ten times, until one has it. Rare
     rewards are then less rare in batches, and frequent ones hardly more frequent. Meanwhile rewards that depend on
     chance count for too much. Differs from the paper, which samples uniformly."""
     prefer_rewarded_anneal_start_env_steps: int = 0
@@ -141,6 +145,15 @@ class StoredWindow(NamedTuple):
 
 
 @dataclass(frozen=True)
+class _Statistics:
+    """Statistics of the sampled trajectories, which sampling depends on."""
+
+    goals: GoalStatistics
+    largest_reward: float
+    """Largest absolute value of the rewards."""
+
+
+@dataclass(frozen=True)
 class _Source:
     """A store, its ids when the batches were requested, and how many windows of each batch come from it."""
 
@@ -186,8 +199,7 @@ class Sampler:
         """Environment steps of the run, for `ReplayConfig.prefer_rewarded_prob_at`. The trainer sets it."""
         self.wait_seconds = 0.0
         """Total time that the consumer of `iter_batches` has waited for batches."""
-        self.goal_statistics = GoalStatistics()
-        """Statistics of relabeling, as of the last batch returned."""
+        self._statistics = _Statistics(goals=GoalStatistics(), largest_reward=0.0)  # as of the last batch returned
         self._rng = rng
         self._stores = [(offline, offline_windows)] if offline is not None and offline_windows else []
         self._stores += [(store, config.batch_size - offline_windows)] if offline_windows < config.batch_size else []
@@ -197,9 +209,14 @@ class Sampler:
         """Whether no store that batches need is empty."""
         return all(len(store.ids()) for store, _ in self._stores)
 
+    @property
+    def goal_statistics(self) -> GoalStatistics:
+        """Statistics of relabeling, as of the last batch returned."""
+        return self._statistics.goals
+
     def sample(self) -> Batch:
         """Return one batch, sampled in this thread. `UserError` if nothing readable is stored."""
-        batch, self.goal_statistics = self._sample_batch(self._sources(), self.goal_statistics, self._rng)
+        batch, self._statistics = self._sample_batch(self._sources(), self._statistics, self._rng)
         return batch
 
     def iter_batches(self, count: int) -> Iterator[Batch]:
@@ -244,39 +261,46 @@ class Sampler:
         return Window(trajectory=trajectory, start=window.start, length=window.length)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the random generator and the goal statistics, as JSON values."""
-        return {"rng": copy.deepcopy(self._rng.bit_generator.state), "goals": self.goal_statistics.to_json()}
+        """Return the state of the random generator and the statistics, as JSON values."""
+        return {
+            "rng": copy.deepcopy(self._rng.bit_generator.state),
+            "goals": self._statistics.goals.to_json(),
+            "largest_reward": self._statistics.largest_reward,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._rng.bit_generator.state = state["rng"]
-        self.goal_statistics = GoalStatistics.from_json(state["goals"])
+        self._statistics = _Statistics(
+            goals=GoalStatistics.from_json(state["goals"]),
+            largest_reward=state.get("largest_reward", 0.0),  # not in checkpoints of earlier versions
+        )
 
     def _sources(self) -> list[_Source]:
         return [_Source(store, store.ids(), num_windows) for store, num_windows in self._stores]
 
     def _iter_batches(self, sources: Sequence[_Source], count: int) -> Generator[Batch, None, None]:
-        samples = self._iter_samples(sources, count, self.goal_statistics, copy.deepcopy(self._rng))
+        samples = self._iter_samples(sources, count, self._statistics, copy.deepcopy(self._rng))
         threaded = self.config.prefetch_batches and count > 1  # a thread for a single batch would only take longer
         ahead = prefetch(samples, depth=self.config.prefetch_batches) if threaded else samples
         with closing(ahead):
             for _ in range(count):
                 started = time.perf_counter()
-                batch, self.goal_statistics, rng_state = next(ahead)
+                batch, self._statistics, rng_state = next(ahead)
                 self.wait_seconds += time.perf_counter() - started
                 self._rng.bit_generator.state = rng_state
                 yield batch
 
     def _iter_samples(
-        self, sources: Sequence[_Source], count: int, statistics: GoalStatistics, rng: np.random.Generator
-    ) -> Generator[tuple[Batch, GoalStatistics, Mapping[str, Any]], None, None]:
+        self, sources: Sequence[_Source], count: int, statistics: _Statistics, rng: np.random.Generator
+    ) -> Generator[tuple[Batch, _Statistics, Mapping[str, Any]], None, None]:
         for _ in range(count):
             batch, statistics = self._sample_batch(sources, statistics, rng)
             yield batch, statistics, rng.bit_generator.state
 
     def _sample_batch(
-        self, sources: Sequence[_Source], statistics: GoalStatistics, rng: np.random.Generator
-    ) -> tuple[Batch, GoalStatistics]:
+        self, sources: Sequence[_Source], statistics: _Statistics, rng: np.random.Generator
+    ) -> tuple[Batch, _Statistics]:
         windows: list[Window] = []
         num_transitions = 0
         while not windows or num_transitions < self.config.min_batch_transitions:
@@ -298,18 +322,22 @@ class Sampler:
         return self.prepare(batch) if self.prepare else batch
 
     def _sample_window(
-        self, source: _Source, statistics: GoalStatistics, rng: np.random.Generator
-    ) -> tuple[Window, GoalStatistics]:
+        self, source: _Source, statistics: _Statistics, rng: np.random.Generator
+    ) -> tuple[Window, _Statistics]:
         keep_prob, redraws = self.config.unrewarded_keep_prob, None
         while True:
             trajectory = self._sample_trajectory(source, rng)
             if self.relabel is not None:
-                trajectory, statistics = self.relabel(trajectory, statistics, rng)
+                trajectory, goals = self.relabel(trajectory, statistics.goals, rng)
+                statistics = replace(statistics, goals=goals)
             length = min(self.context_length, len(trajectory))
             window = Window(
                 trajectory=trajectory, start=self._sample_start(len(trajectory), length, rng), length=length
             )
-            if window.has_reward:
+            largest = window.largest_reward
+            if largest > statistics.largest_reward:
+                statistics = replace(statistics, largest_reward=largest)
+            if largest and largest >= _SMALL_REWARD * statistics.largest_reward:
                 return window, statistics
             if redraws is None:
                 prefer = self.config.prefer_rewarded_prob_at(self.env_steps)

@@ -78,15 +78,16 @@ def test_windows_without_reward_are_drawn_again_up_to_ten_times_ever_less_often(
         replace(config, prefer_rewarded_anneal_end_env_steps=99)
 
 
+@pytest.mark.parametrize("cost", [0.0, 0.09])
 @pytest.mark.parametrize("rewarded", [1, 4, 0])
 @pytest.mark.parametrize("env_steps", [0, 100])
-def test_rare_rewards_are_less_rare_in_batches(rewarded: int, env_steps: int) -> None:
-    rewards = [np.full(4, number < rewarded, np.float32) for number in range(8)]
+def test_rare_rewards_are_less_rare_in_batches(rewarded: int, env_steps: int, cost: float) -> None:
+    rewards = [np.float32([-cost, -cost, -cost, 1 if number < rewarded else -cost]) for number in range(8)]
     store = ListStore([replace(numbered(4, tag=0), reward=reward) for reward in rewards])
     sampler = sampler_of(store, batch_size=6000, prefer_rewarded_prob=0.5, prefer_rewarded_anneal_end_env_steps=200)
     sampler.env_steps = env_steps
     batch = sampler.sample()
-    fraction = batch.reward[batch.loss_mask].double().mean().item()
+    fraction = 4 * (batch.reward[batch.loss_mask] == 1).double().mean().item()
     chance, prefer = rewarded / 8, 0.5 - env_steps / 400
     expected = chance + (1 - chance) * prefer * (1 - (1 - chance) ** 10)
     assert abs(fraction - expected) <= 4 * (expected * (1 - expected) / 6000) ** 0.5
@@ -315,11 +316,18 @@ def test_relabeled_trajectories_are_sliced_after_relabeling() -> None:
 
 
 def test_the_state_goes_through_json() -> None:
-    store = ListStore([numbered(20, tag=tag) for tag in range(5)])
-    one, other = sampler_of(store, seed=1), sampler_of(store, seed=2)
+    def count(
+        trajectory: Trajectory, statistics: GoalStatistics, rng: np.random.Generator
+    ) -> tuple[Trajectory, GoalStatistics]:
+        return trajectory, statistics.updated(np.ones((2, 3), np.float32))
+
+    rewards = [np.full(20, reward, np.float32) for reward in (0.0, 0.01, 0.0, 0.01, -1.0)]
+    store = ListStore([replace(numbered(20, tag=tag), reward=reward) for tag, reward in enumerate(rewards)])
+    one, other = (sampler_of(store, seed=seed, relabel=count, prefer_rewarded_prob=0.5) for seed in (1, 2))
     one.sample()
-    one.goal_statistics = one.goal_statistics.updated(np.ones((2, 3), np.float32))
-    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    state = one.state_dict()
+    assert state["largest_reward"] == 1.0 and state["goals"] != GoalStatistics().to_json()
+    other.load_state_dict(json.loads(json.dumps(state)))
     assert_same_batch(one.sample(), other.sample())
     assert one.state_dict() == other.state_dict()
 

@@ -10,3 +10,7 @@ PAPER_CONTINUOUS = (0.9, 0.95, 0.99, 0.993, 0.996)
 
 SHORT_GAMMAS = (0.1, 0.9, 0.95, 0.97, 0.99, 0.995)
 """Default of the official code, at a third of the cost of `PAPER_DISCRETE`."""
+
+DEFAULT_GAMMAS = (0.1, 0.9, 0.97)
+"""Of the agent of a new environment, besides the acting one. With the first, whose values are hardly more than the next
+reward, noise of later rewards does not hide what an action earns at once."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from yamame.algorithms.amago.agent import AgentConfig
 from yamame.algorithms.amago.config import AMAGOConfig
-from yamame.algorithms.amago.gammas import SHORT_GAMMAS
+from yamame.algorithms.amago.gammas import DEFAULT_GAMMAS, SHORT_GAMMAS
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS, FilteredBCLoss
 from yamame.algorithms.amago.losses.td import TDLoss
@@ -174,20 +174,19 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
 
     The context length is a whole trial, at most `MAX_CONTEXT` steps. The acting gamma is 1 - 1 / horizon, within 0.99
     and 0.999. Noise is annealed over the first half of the run. Differs from the paper, besides the sizes, in what
-    makes trials of hundreds of steps learnable by few updates: targets that reach along the window (Retrace), three
+    makes trials of hundreds of steps learnable by few updates: targets that reach along the window (Retrace), four
     gammas, relative positions, time as a fraction of the horizon (not normalized), a learning rate that decays,
     target networks that follow faster, acting with averaged weights, random actions that are repeated, random first
     trials, windows that cover the ends of trials longer than the context, rare rewards that are less rare in batches
-    (until half of the run, and ever less from then on), evaluations without the clip of
-    probabilities, and a trained policy that is another gamma's, or acts with its mode, if that earns more.
-    docs/log.md has the measurements.
+    (until half of the run, and ever less from then on), evaluations without the clip of probabilities, and a trained
+    policy that is another gamma's, or acts with its mode, if that earns more. docs/log.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     max_envs = env_steps // (4 * env.max_trial_steps)
     num_envs = next((count for count in NUM_ENVS if count <= max_envs), NUM_ENVS[-1])
     updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)
     acting_gamma = min(max(1.0 - 1.0 / env.max_trial_steps, 0.99), 0.999)
-    agent = small_agent(acting_gamma=acting_gamma, gammas=(0.9, 0.97), position_embedding="rotary")
+    agent = small_agent(acting_gamma=acting_gamma, gammas=DEFAULT_GAMMAS, position_embedding="rotary")
     return RunConfig(
         env=env,
         num_envs=num_envs,
