@@ -149,6 +149,7 @@ class RecurrentMemoryTransformer(nn.Module):
             slots=config.num_summaries + self.segment_length,
             width=config.d_model // config.num_heads,
             like=weight,
+            max_blocks=1,
         )
         memory = weight.new_zeros(num_envs, 2, config.num_summaries, config.d_model)
         return RecurrentMemoryState(cache=cache, memory=memory)

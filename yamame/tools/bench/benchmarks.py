@@ -179,8 +179,7 @@ class CollectorBench(SizedOptions):
         start, before = time.perf_counter(), parts.experience.env_steps
         for _ in range(self.steps):
             trajectories, _ = parts.experience.collect(1, never)
-            for trajectory in trajectories:
-                parts.replay.store.append(trajectory)
+            parts.replay.store.extend(trajectories)
         return time.perf_counter() - start, parts.experience.env_steps - before
 
 
