@@ -206,3 +206,19 @@ def test_algorithm_recurrent_sac_takes_the_place_of_a_recipes() -> None:
     assert config.algorithm.agent.critic_hidden_sizes == config.algorithm.agent.actor.hidden_sizes == (64, 64)
     assert config.algorithm.agent.actor.probability_clip == (1e-8, 1.0)
     assert config.replay.unrewarded_keep_prob == 1.0 and config.learning_starts < config.env_steps
+    updates = config.env_steps * config.updates_per_env_step
+    assert config.algorithm.learner.target_entropy_anneal_updates == round(updates / 2)
+
+
+def test_targets_follow_as_fast_as_a_run_is_long() -> None:
+    recipe = with_algorithm(load_recipe("passive-tmaze"), "recurrent_sac")
+
+    def tau(env_steps: int) -> float:
+        config = config_from_flags(recipe, [], ["--env-steps", str(env_steps)])
+        assert isinstance(config.algorithm, RecurrentSACConfig)
+        return config.algorithm.learner.tau
+
+    horizon = recipe.env.max_trial_steps
+    assert tau(10_000) == pytest.approx(5 * horizon / 5_000)
+    assert tau(1_000) == 0.05
+    assert tau(10_000_000) == RecurrentSACLearnerConfig.tau

@@ -211,6 +211,16 @@ def test_target_entropies() -> None:
     assert set(continuous.tolist()) == {-2.0}
 
 
+def test_the_target_entropy_falls() -> None:
+    batch = batch_of()
+    config = replace(
+        SAC, target_entropy_fraction=0.8, final_target_entropy_fraction=0.2, target_entropy_anneal_updates=3
+    )
+    learner = recurrent_learner(learner=config)
+    targets = [float(learner.update(batch)["actor/target_entropy"]) for _ in range(5)]
+    assert targets == pytest.approx([fraction * math.log(3) for fraction in (0.6, 0.4, 0.2, 0.2, 0.2)])
+
+
 @pytest.mark.slow
 def test_the_temperature_moves_the_entropy_to_its_target() -> None:
     config = replace(SAC, learning_rate=0.02, tau=0.1, target_entropy_fraction=0.5)

@@ -32,6 +32,11 @@ NUM_UPDATES = 25_000
 """Default number of updates of a run, if that is at most one in two environment steps and at least one in 32."""
 BATCH_SIZE, BATCH_TRANSITIONS = 8, 1024
 """Smallest number of windows of a batch, and of their transitions."""
+VALUE_GROWTH = 5
+"""Number of times that values can grow to their full size in a run, by which the default tau is chosen: an update moves
+the targets by at most tau times a reward, and values are the rewards of all discounted steps ahead."""
+MAX_TAU = 0.05
+"""Largest default target network update rate; the smallest is that of Ni et al."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +58,9 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
     def run_settings(self, recipe: AlgorithmConfig, env: EnvConfig, *, env_steps: int) -> Mapping[str, Any]:
         """Return the settings of a run of this length: random trials first, then no noise but that of the policy.
 
-        The timestep encoder is that of the recipe, which fits its observations.
+        The entropy of discrete actions falls in the first half of the run (Ni et al.: it does not), and the targets
+        follow as fast as the number of updates requires (Ni et al.: at a fixed rate). The timestep encoder is that of
+        the recipe, which fits its observations.
         """
         trial = env.max_trial_steps
         networks = getattr(recipe, "agent", None)
@@ -61,10 +68,15 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
         if isinstance(networks, NetworksConfig):
             agent = replace(agent, timestep_encoder=networks.timestep_encoder)
         random_env_steps = env_steps // 50
+        updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 32), 1 / 2)
+        updates = env_steps * updates_per_env_step
+        steps_ahead = min(trial, 1 / (1 - self.agent.acting_gamma))
         return {
             "agent": agent,
             "num_envs": next((count for count in NUM_ENVS if count * trial <= env_steps // 32), NUM_ENVS[-1]),
-            "updates_per_env_step": min(max(NUM_UPDATES / env_steps, 1 / 32), 1 / 2),
+            "updates_per_env_step": updates_per_env_step,
+            "learner.tau": min(max(VALUE_GROWTH * steps_ahead / updates, self.learner.tau), MAX_TAU),
+            "learner.target_entropy_anneal_updates": round(updates / 2),
             "learning_starts": random_env_steps,
             "exploration": NoExploration(random_env_steps=random_env_steps),
             "deterministic_actions": False,

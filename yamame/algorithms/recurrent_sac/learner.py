@@ -45,6 +45,11 @@ class RecurrentSACLearnerConfig:
     one. The target of continuous actions is -1 nat for each dimension."""
     target_entropy_fraction: float = 0.7
     """SAC: target entropy of discrete actions as a fraction of that of uniform choices among the allowed ones."""
+    target_entropy_anneal_updates: int = 0
+    """SAC: updates over which that fraction falls linearly to `final_target_entropy_fraction`, since a policy whose
+    entropy must stay high values all states by its own mistakes; 0: it stays (Ni et al.)."""
+    final_target_entropy_fraction: float = 0.05
+    """SAC: the fraction after `target_entropy_anneal_updates`."""
     exploration_noise: float = 0.1
     """TD3: standard deviation of the normal noise of actions in training."""
     target_noise: float = 0.2
@@ -59,9 +64,19 @@ class RecurrentSACLearnerConfig:
     def __post_init__(self) -> None:
         check_range(self, "learning_rate", "max_grad_norm", "initial_temperature", gt=0)
         check_range(self, "tau", gt=0, le=1)
-        check_range(self, "target_entropy_fraction", ge=0, le=1)
+        check_range(self, "target_entropy_fraction", "final_target_entropy_fraction", ge=0, le=1)
         check_range(self, "exploration_noise", "target_noise", "target_noise_clip", ge=0)
+        check_range(self, "target_entropy_anneal_updates", ge=0)
         check_range(self, "actor_interval", "max_nonfinite_updates", ge=1)
+
+    def target_entropy_fraction_at(self, update: int) -> float:
+        """Return the fraction of an update, counted from 1."""
+        if not self.target_entropy_anneal_updates:
+            return self.target_entropy_fraction
+        progress = min(1.0, update / self.target_entropy_anneal_updates)
+        return self.target_entropy_fraction + progress * (
+            self.final_target_entropy_fraction - self.target_entropy_fraction
+        )
 
 
 def td_target(
@@ -272,7 +287,7 @@ class RecurrentSAC(Algorithm):
     def _target_entropy(self, batch: Batch) -> Float[Tensor, "N"]:
         """Return the target of the policy's entropy at each token, in nats."""
         if self.agent.action_choices:
-            return self.config.target_entropy_fraction * self.agent.max_entropy(batch)
+            return self.config.target_entropy_fraction_at(self.num_updates) * self.agent.max_entropy(batch)
         return torch.full_like(batch.reward, -float(self.agent.actor.action_size))
 
     def _sample_noise(self, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N G _"] | None:
