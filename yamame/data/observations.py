@@ -317,3 +317,14 @@ def short_value(value: Any) -> str:
         value = value.item()
     text = " ".join((f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)).split())
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def copy_arrays(observation: Any) -> Any:
+    """Return an observation with copies of its arrays."""
+    if isinstance(observation, np.ndarray):
+        return observation.copy()
+    if isinstance(observation, dict):
+        return {name: copy_arrays(part) for name, part in observation.items()}
+    if type(observation) is tuple:
+        return tuple(copy_arrays(part) for part in observation)
+    return observation

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 from typing_extensions import override
@@ -32,6 +33,7 @@ DEFAULT_TIME_LIMIT = 1_000
 """Maximum number of steps of an episode if neither the environment nor `horizon` sets one."""
 
 _LIMIT_ATTRIBUTES = ("_max_episode_steps", "max_episode_steps", "max_steps", "_max_steps")
+_MAX_LIMIT = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,17 +199,23 @@ def _limit_of_spec(spec: Any) -> int | None:
 
 
 def _limit_of_attribute(levels: Sequence[Any]) -> int | None:
-    """Return the first attribute of a name of `_LIMIT_ATTRIBUTES` that is a positive integer, and print it."""
+    """Return the first attribute of a name of `_LIMIT_ATTRIBUTES` that is a positive integer, and print it.
+
+    A property counts, an attribute that a wrapper passes on does not. Integers beyond `_MAX_LIMIT` stand for no limit.
+    """
     for level in levels:
         for name in _LIMIT_ATTRIBUTES:
             limit = inspect.getattr_static(level, name, None)
-            if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0:
+            if isinstance(limit, property):
+                limit = getattr(level, name, None)
+            is_integer = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
+            if is_integer and 0 < limit <= _MAX_LIMIT:
                 print(
                     f"episodes end after {limit:,} steps at the latest, the {name} of {type(level).__name__}; "
                     "horizon= sets another maximum",
                     file=sys.stderr,
                 )
-                return limit
+                return int(limit)
     return None
 
 

@@ -72,6 +72,11 @@ def check_callbacks(callbacks: Any) -> None:
                 f"callbacks: {type(callback).__name__} is no yamame.Callback: make it a subclass, whose methods are "
                 f"{', '.join(METHODS)}"
             )
+        for name in dir(callback):
+            if name.startswith("on_") and name not in METHODS:
+                raise UserError(
+                    f"callbacks: {type(callback).__name__}.{name} is never called: the methods are {', '.join(METHODS)}"
+                )
         for method in METHODS:
             try:
                 inspect.signature(getattr(callback, method)).bind(None)
@@ -81,8 +86,13 @@ def check_callbacks(callbacks: Any) -> None:
 
 
 def call_back(callbacks: Sequence[Callback], method: str, run: RunProgress) -> dict[str, float]:
-    """Call a method of all callbacks; return the metrics that they have logged."""
+    """Call a method of all callbacks; return the metrics that they have logged.
+
+    Raises `UserError` if a method returns False, which ends training in other libraries.
+    """
     for callback in callbacks:
-        getattr(callback, method)(run)
+        if getattr(callback, method)(run) is False:
+            name = f"{type(callback).__name__}.{method}"
+            raise UserError(f"callbacks: {name} returned False: to end a run, call run.stop(reason)")
     logged, run.logged = run.logged, {}
     return logged

@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 import yamame
 from yamame.envs.env_fn import env_config
+from yamame.metrics.registry import read_metrics
 from yamame.recipes.settings.presets import default_config
 from yamame.training.first_update import is_first_update_late
 
@@ -225,6 +226,21 @@ def _(capsys):
 
     for env in (Global, Python):
         assert first_words_of(yamame.check_env(env, horizon=9)) == ["the same seed and"]
+
+
+@row("returns one array together with its other copies")
+def _(capsys):
+    class OneArray(Bit):
+        array = np.zeros(2, np.int8)
+
+        def show(self, bit):
+            self.array[:] = super().show(bit)
+            return self.array
+
+    runs = [yamame.train(env, **SMALL, num_envs=4) for env in (OneArray, Bit)]
+    losses = [[row["loss/td"] for row in read_metrics(run.directory) if "loss/td" in row] for run in runs]
+    assert losses[0] == losses[1] != []
+    assert yamame.check_env(OneArray, horizon=9) == []
 
 
 @row("shares state with its other copies")

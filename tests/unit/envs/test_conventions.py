@@ -1,5 +1,7 @@
 """Conventions of other libraries: masks by a method, `is_success`, time limits of wrappers."""
 
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -308,3 +310,90 @@ def test_a_limit_that_is_only_an_attribute_is_printed(capsys):
     assert capsys.readouterr().err == line
     assert find_time_limit(OldLimit(Walk(), None)) is None
     assert find_time_limit(OldLimit(TimeLimit(Walk(), 7), 20)) == 7
+
+
+class Progress(Masked):
+    """Reports a number as success."""
+
+    def __init__(self, success=0.1):
+        super().__init__()
+        self.success = success
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(1, np.float32), 1.0, self.t == 4, False, {"success": self.success}
+
+
+@pytest.mark.parametrize("success", [0.1, -1, 2, float("nan")])
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_success_that_is_neither_true_nor_false_is_refused(success, vector):
+    env = SyncVectorEnv([lambda: Progress(success)] * 2) if vector else [Progress(success), Progress(success)]
+    episodes = make_episode_vector_env(env, seed=0)
+    episodes.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
+    with pytest.raises(UserError, match=r"info\['success'\] is neither True nor False"):
+        episodes.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("success", [0, 1, 1.0, np.float32(0), np.True_, np.array([1])])
+def test_zero_and_one_are_a_success(success):
+    episodes = SerialVectorEnv([Progress(success)], 0)
+    episodes.reset(np.ones(1, np.bool_), np.ones(1, np.bool_))
+    assert episodes.step(np.zeros(1, np.int64)).success.tolist() == [bool(success)]
+
+
+class WithLimit(Masked):
+    max_steps = np.int64(4)
+
+
+class WithLimitByProperty(Masked):
+    @property
+    def max_steps(self):
+        return 4
+
+
+class WithoutLimit(Masked):
+    max_steps = sys.maxsize
+
+
+@pytest.mark.parametrize(("env_class", "limit"), [(WithLimit, 4), (WithLimitByProperty, 4), (WithoutLimit, None)])
+def test_an_attribute_is_the_time_limit(env_class, limit):
+    assert find_time_limit(env_class()) == limit
+
+
+class SharedArrays(gymnasium.Env):
+    """All copies return the arrays of one simulator."""
+
+    action_space = spaces.Discrete(2)
+    array, mask = np.zeros(1, np.float32), np.ones(2, np.bool_)
+
+    def __init__(self, number, space):
+        self.number, self.observation_space = number, space
+
+    def observe(self, value):
+        self.array[0], self.mask[:] = value, [value % 2 == 0, True]
+        if isinstance(self.observation_space, spaces.Dict):
+            return {"part": (self.array, 1)}
+        return self.array
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observe(self.number), {ACTION_MASK_KEY: self.mask}
+
+    def step(self, action):
+        return self.observe(10 + self.number), 0.0, False, False, {ACTION_MASK_KEY: self.mask}
+
+
+BOX = spaces.Box(0.0, 20.0, (1,))
+
+
+@pytest.mark.parametrize("space", [BOX, spaces.Dict(part=spaces.Tuple([BOX, spaces.Discrete(2)]))])
+def test_environments_may_return_one_array_together(space):
+    episodes = SerialVectorEnv([SharedArrays(number, space) for number in range(3)], 0)
+    first = episodes.reset(np.ones(3, np.bool_), np.ones(3, np.bool_))
+    name = next(name for name in first if name not in (ACTION_MASK_KEY, "part/1"))
+    assert first[name][:, 0].tolist() == [0, 1, 2]
+    assert first[ACTION_MASK_KEY][:, 0].tolist() == [True, False, True]
+    step = episodes.step(np.ones(3, np.int64))
+    assert step.observation[name][:, 0].tolist() == [10, 11, 12]
+    again = episodes.reset(np.array([True, False, False]), np.ones(3, np.bool_))
+    assert again[name][:, 0].tolist() == [0, 11, 12]

@@ -1,11 +1,14 @@
 """What is no list of callbacks is refused, before a run directory is made."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from yamame.envs.tmaze import PassiveTMazeConfig
 from yamame.errors import UserError
-from yamame.training.callbacks import METHODS, Callback, check_callbacks
+from yamame.run_config import RunConfig
+from yamame.training.callbacks import METHODS, Callback, RunProgress, call_back, check_callbacks
 
 
 class Good(Callback):
@@ -26,6 +29,15 @@ class NoMethod(Callback):
     on_start = 3  # type: ignore[assignment]
 
 
+class Misspelled(Callback):
+    def on_iteraton(self, run: Any) -> None: ...
+
+
+class StopsByFalse(Callback):
+    def on_iteration(self, run: Any) -> Any:
+        return False
+
+
 class OfAnotherLibrary:
     def on_step(self) -> bool:
         return True
@@ -43,6 +55,7 @@ class OfAnotherLibrary:
         ([WithoutRun()], r"WithoutRun.on_evaluation cannot be called .*define on_evaluation\(self, run\)"),
         ([WithMore()], r"WithMore.on_end cannot be called .*'result'"),
         ([NoMethod()], "NoMethod.on_start cannot be called"),
+        ([Misspelled()], r"Misspelled.on_iteraton is never called: the methods are on_start, on_iteration"),
     ],
 )
 def test_what_is_no_list_of_callbacks_is_named(callbacks: Any, message: str) -> None:
@@ -55,3 +68,8 @@ def test_callbacks_pass() -> None:
     for callbacks in ([], (), [Good(), Callback()], (Good(),)):
         check_callbacks(callbacks)
     assert all(callable(getattr(Callback, method)) for method in METHODS)
+
+
+def test_false_does_not_end_a_run_without_a_word() -> None:
+    with pytest.raises(UserError, match=r"StopsByFalse.on_iteration returned False: .*run.stop\(reason\)"):
+        call_back([StopsByFalse()], "on_iteration", RunProgress(Path(), RunConfig(env=PassiveTMazeConfig(horizon=3))))

@@ -351,7 +351,8 @@ def _success_entry(info: Mapping[str, Any]) -> Bool[np.ndarray, "E"] | None:
         return None
     values = np.asarray(info[key])
     if values.dtype == np.object_:
-        values = np.array([0.0 if value is None else value for value in values])
+        values = np.array([False if value is None else value for value in values])
     if values.size == len(values):  # Gymnasium stacks arrays of one number
         values = values.reshape(-1)
-    return (stack_rewards(values, f"info[{key!r}]") > 0) & info.get(f"_{key}", True)
+    is_given = np.broadcast_to(info.get(f"_{key}", True), values.shape)
+    return stack_flags(f"info[{key!r}]", np.where(is_given, values, np.zeros_like(values)))

@@ -20,7 +20,7 @@ from yamame.data.actions import (
     split_env_actions,
     to_env_action,
 )
-from yamame.data.observations import ObservationParser, OutOfSpaceError
+from yamame.data.observations import ObservationParser, OutOfSpaceError, copy_arrays
 from yamame.data.step import VectorStep
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
@@ -158,6 +158,7 @@ class SerialVectorEnv(RenderableVectorEnv):
             self._check_spaces(row, env, envs[0])
         self.env_action_space = check_action_space(envs[0].action_space)
         self.action_space = policy_action_space(self.env_action_space)
+        self._action_mask_key = action_mask_key
         self._masks = ActionMaskExtractor(
             action_mask_key, self.observation_space, self.env_action_space, first_row=first_row
         )
@@ -248,7 +249,7 @@ class SerialVectorEnv(RenderableVectorEnv):
                 "shape_mismatch", "the environment's reset does not return (observation, info): is it made for old Gym?"
             )
         validate_infos(result[1:])
-        return result
+        return self._own(result)
 
     def _step_envs(self, actions: Sequence[Any]) -> list[Any]:
         """Return the unchecked result of each environment; for one that raises, that of its replacement."""
@@ -256,10 +257,19 @@ class SerialVectorEnv(RenderableVectorEnv):
         while (row := len(results)) < self.num_envs:
             try:
                 for env, action in zip(self._envs[row:], actions[row:], strict=True):
-                    results.append(env.step(action))
+                    results.append(self._own(env.step(action)))
             except ENV_ERRORS as error:
                 results.append(self._restart(len(results), error))
         return results
+
+    def _own(self, result: Any) -> Any:
+        """Return an unchecked result of `reset` or `step`, with copies of arrays that other environments may share."""
+        if self.num_envs == 1 or not (isinstance(result, tuple) and result):
+            return result
+        info, key = result[-1], self._action_mask_key
+        if isinstance(info, dict) and isinstance(info.get(key), np.ndarray):
+            info = {**info, key: info[key].copy()}
+        return copy_arrays(result[0]), *result[1:-1], info
 
     def _to_step(self, results: Sequence[Any]) -> VectorStep:
         """Return the step of all environments. Raises `InvalidEnvOutputError` for invalid values."""
@@ -378,6 +388,6 @@ class SerialVectorEnv(RenderableVectorEnv):
         if not (reports_success or self._reports_success):
             return None
         values = [success_entry(info) for info in infos]
-        success = stack_rewards([0.0 if value is None else value for value in values], "info['success']") > 0
+        success = stack_flags("info['success']", [False if value is None else value for value in values])
         self._reports_success = True
         return success

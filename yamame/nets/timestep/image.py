@@ -35,7 +35,8 @@ class ImageEncoderConfig(LeafEncoderConfig):
     By default it encodes bounded Boxes of uint8 with channels and at least 8 x 8 pixels, and with `plain` further
     images; with an override, any bounded Box of two or more dimensions. Height and width are the two adjacent axes
     whose shorter one is longest, such as in `[84, 84, 4]`, `[3, 64, 64]` and `[4, 64, 64, 3]`; of equals, the ones
-    before the last axis. All other axes are channels.
+    before the last axis. Of three axes, the only two adjacent ones of equal length come first: `[8, 8, 12]` has twelve
+    channels. All other axes are channels.
     """
 
     channels: tuple[int, ...] = (16, 32, 32)
@@ -181,4 +182,7 @@ def _height_axis(shape: tuple[int, ...]) -> int:
     """Return the axis of the height; that of the width follows it. See `ImageEncoderConfig`."""
     before_last = max(0, len(shape) - 3)  # where the height is if the last axis has the channels
     pairs = list(pairwise(shape))
+    squares = [axis for axis, (first, second) in enumerate(pairs) if first == second]
+    if len(squares) == 1 and len(shape) == 3:  # a board may have more planes than rows
+        return squares[0]
     return max(range(len(pairs)), key=lambda axis: (min(pairs[axis]), sum(pairs[axis]), axis == before_last))
