@@ -336,8 +336,8 @@ def resume(
         track: Experiment trackers in addition to those that the run has; None: send nothing to trackers.
         quiet: As in `train`.
         modules: As in `open`.
-        settings: Fields of the config with other values from now on, as in `train`: those of `eval`, `checkpoint` and
-            `fault_tolerance`, the workers of the environments and the learning rate.
+        settings: Fields of the config with other values from now on, as in `train`: those that
+            `yamame resume --help` lists may change.
 
     Raises:
         UserError: If there is no run, it has already made more than `env_steps`, its environment cannot be made, or a
@@ -367,7 +367,7 @@ def open(
             no other module is imported.
 
     Raises:
-        UserError: If there is no run, or a file of a policy is damaged.
+        UserError: If there is no run, or a file of a policy is corrupted.
     """
     return _open(run, env_fn, eval_env_fn, modules, keeps_test_tasks=False)
 

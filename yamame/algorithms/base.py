@@ -31,7 +31,7 @@ class Replay:
     store: ReplayStore
     """Trajectories that the run collected, newest last."""
     sampler: Sampler
-    """Samples relabeled windows of these and of offline trajectories uniformly."""
+    """Samples relabeled windows of these and of offline trajectories."""
 
 
 class Algorithm(ABC):
@@ -49,7 +49,7 @@ class Algorithm(ABC):
         """Return a policy with the present weights and empty memory; `generator` samples its actions."""
 
     def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
-        """Yield `count` batches: uniform windows of what is stored, or another selection."""
+        """Yield `count` batches: windows that the sampler samples, or another selection."""
         return replay.sampler.iter_batches(count)
 
     def updates_due(self, replay: Replay) -> int | None:
@@ -94,8 +94,8 @@ class AlgorithmConfig(ABC):
     def run_settings(self, recipe: "AlgorithmConfig", env: EnvConfig, *, env_steps: int) -> Mapping[str, Any]:
         """Return what `--algorithm` changes in a recipe's `RunConfig` besides the algorithm, by path of the field.
 
-        Fields of this config are among them, by paths without prefix: `{"agent": ..., "num_envs": 16}`. Task, context
-        length, evaluation and number of steps stay those of the recipe.
+        Fields of this config are among them, by paths without prefix: `{"agent": ..., "num_envs": 16}`. Task,
+        evaluation and number of steps stay those of the recipe.
 
         Args:
             recipe: The algorithm of the recipe, or of the default agent.

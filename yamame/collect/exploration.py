@@ -49,7 +49,7 @@ class ExplorationConfig(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class NoExploration(ExplorationConfig):
-    """No noise."""
+    """No noise but in trials that start within `random_env_steps`."""
 
     def epsilon(
         self, time_E: Int64[np.ndarray, "E"], horizon: int, env_steps: int, noise_scale_E: Float64[np.ndarray, "E"]

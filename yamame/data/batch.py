@@ -169,7 +169,7 @@ class Window:
         return self.start + self.length
 
     @property
-    def largest_reward(self) -> float:
+    def max_abs_reward(self) -> float:
         """Largest absolute value of its rewards."""
         return float(np.abs(self.trajectory.reward[self.start : self.end]).max(initial=0.0))
 

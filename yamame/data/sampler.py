@@ -1,4 +1,4 @@
-"""`Sampler`: batches of uniformly random windows of stored trajectories, prepared while the learner computes."""
+"""`Sampler`: batches of random windows of stored trajectories, prepared while the learner computes."""
 
 import copy
 import time
@@ -44,7 +44,7 @@ BatchTransform = Callable[[Batch], Batch]
 """Applied to a finished batch in the thread that made it, for example to pin its memory."""
 
 _MAX_RESAMPLES = 1000
-_MAX_REDRAWS = 10
+_MAX_REWARD_RESAMPLES = 10
 """Windows that are sampled in place of one without reward, at most: reading them takes time."""
 _SMALL_REWARD = 0.1
 """Rewards below this fraction of the largest one count as none: a small cost of every step does not hide that the
@@ -149,7 +149,7 @@ class _Statistics:
     """Statistics of the sampled trajectories, which sampling depends on."""
 
     goals: GoalStatistics
-    largest_reward: float
+    max_abs_reward: float
     """Largest absolute value of the rewards."""
 
 
@@ -199,7 +199,7 @@ class Sampler:
         """Environment steps of the run, for `ReplayConfig.prefer_rewarded_prob_at`. The trainer sets it."""
         self.wait_seconds = 0.0
         """Total time that the consumer of `iter_batches` has waited for batches."""
-        self._statistics = _Statistics(goals=GoalStatistics(), largest_reward=0.0)  # as of the last batch returned
+        self._statistics = _Statistics(goals=GoalStatistics(), max_abs_reward=0.0)  # as of the last batch returned
         self._rng = rng
         self._stores = [(offline, offline_windows)] if offline is not None and offline_windows else []
         self._stores += [(store, config.batch_size - offline_windows)] if offline_windows < config.batch_size else []
@@ -265,7 +265,7 @@ class Sampler:
         return {
             "rng": copy.deepcopy(self._rng.bit_generator.state),
             "goals": self._statistics.goals.to_json(),
-            "largest_reward": self._statistics.largest_reward,
+            "largest_reward": self._statistics.max_abs_reward,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -273,7 +273,7 @@ class Sampler:
         self._rng.bit_generator.state = state["rng"]
         self._statistics = _Statistics(
             goals=GoalStatistics.from_json(state["goals"]),
-            largest_reward=state.get("largest_reward", 0.0),  # not in checkpoints of earlier versions
+            max_abs_reward=state.get("largest_reward", 0.0),  # not in checkpoints of earlier versions
         )
 
     def _sources(self) -> list[_Source]:
@@ -324,7 +324,7 @@ class Sampler:
     def _sample_window(
         self, source: _Source, statistics: _Statistics, rng: np.random.Generator
     ) -> tuple[Window, _Statistics]:
-        keep_prob, redraws = self.config.unrewarded_keep_prob, None
+        keep_prob, resamples = self.config.unrewarded_keep_prob, None
         while True:
             trajectory = self._sample_trajectory(source, rng)
             if self.relabel is not None:
@@ -334,16 +334,16 @@ class Sampler:
             window = Window(
                 trajectory=trajectory, start=self._sample_start(len(trajectory), length, rng), length=length
             )
-            largest = window.largest_reward
-            if largest > statistics.largest_reward:
-                statistics = replace(statistics, largest_reward=largest)
-            if largest and largest >= _SMALL_REWARD * statistics.largest_reward:
+            largest = window.max_abs_reward
+            if largest > statistics.max_abs_reward:
+                statistics = replace(statistics, max_abs_reward=largest)
+            if largest and largest >= _SMALL_REWARD * statistics.max_abs_reward:
                 return window, statistics
-            if redraws is None:
+            if resamples is None:
                 prefer = self.config.prefer_rewarded_prob_at(self.env_steps)
-                redraws = _MAX_REDRAWS if prefer and rng.random() < prefer else 0
-            if redraws:
-                redraws -= 1
+                resamples = _MAX_REWARD_RESAMPLES if prefer and rng.random() < prefer else 0
+            if resamples:
+                resamples -= 1
             elif keep_prob == 1.0 or rng.random() < keep_prob:
                 return window, statistics
 

@@ -260,8 +260,8 @@ class ReplayStore:
         )
         with self._database.read() as reader:
             rows = reader.execute(query).fetchall()
-        if damaged := [record_id for record_id, id_copy, _, _ in rows if id_copy != record_id]:
-            self._quarantine(dict.fromkeys(damaged, "its id is corrupted"))
+        if corrupted := [record_id for record_id, id_copy, _, _ in rows if id_copy != record_id]:
+            self._quarantine(dict.fromkeys(corrupted, "its id is corrupted"))
         sizes = {record_id: size or 0 for record_id, id_copy, _, size in rows if id_copy == record_id}
         protected = {record_id for record_id, _, tag, _ in rows if tag == RecordTag.PROTECTED.value}
         self._eviction.reset(sizes, protected=protected & sizes.keys(), evicted=evicted)

@@ -115,7 +115,7 @@ class PlaneCanvas:
         self._draw.polygon([*ends[1], *(neck + side), *(neck - side)], color)
 
     def image(self) -> UInt8[np.ndarray, "height width 3"]:
-        """Return the image."""
+        """Return what was drawn, reduced to the size of a frame."""
         return np.asarray(self._image.reduce(_SUPERSAMPLING))
 
     def _pixel(self, point: Point) -> tuple[float, float]:

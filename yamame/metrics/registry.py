@@ -109,13 +109,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(f"{EVAL_TRAIN_TASKS}/success_rate", "Success on the training tasks",
            "fraction of the evaluation trials on the training tasks that succeeded", "fraction", "higher"),
     Metric("loss/td", "TD loss",
-           "squared TD error of the critics, mean over gammas, tokens and updates of the iteration",
+           "squared TD error of the critics (values by classification: cross-entropy), mean over gammas, tokens and "
+           "updates of the iteration",
            "squared standard deviations of the target", "lower"),
     Metric("loss/policy_gradient", "Policy gradient loss",
            "negative value of the policy's actions, minimum or mean over critics, mean over the iteration",
            "standard deviations of the target"),
     Metric("loss/filtered_bc", "Filtered BC loss",
-           "negative log-probability of the data actions with a positive advantage, mean over the iteration", "nats"),
+           "negative log-probability of the imitated data actions, mean over the iteration", "nats"),
     Metric("loss/world_model", "World model loss",
            "squared error of the predicted observation delta, mean over the iteration; 1 is the error of the mean",
            "normalized delta squared", "lower"),
@@ -130,7 +131,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("loss/actor", "Actor loss",
            "negative value of the actor's actions and of their entropy, mean over the iteration", "reward"),
     Metric("loss/temperature", "Temperature loss",
-           "log temperature by how far the entropy is above its target, mean over the iteration", "nats"),
+           "log temperature times (entropy - target entropy), mean over the iteration", "nats"),
     Metric("loss/imitation", "Imitation loss",
            "negative log-probability of the stored actions in distillation, with label smoothing if it is on, mean "
            "over the iteration", "nats", "lower"),
@@ -180,7 +181,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("actor/temperature", "Temperature", "value of a nat of entropy in SAC, mean over the iteration",
            "reward per nat"),
     Metric("actor/filtered_bc_fraction", "Filtered BC fraction",
-           "fraction of tokens whose action has a positive advantage, mean over the iteration", "fraction"),
+           "fraction of tokens whose action has an advantage above `--learner.filtered-bc.advantage-threshold`, mean "
+           "over the iteration", "fraction"),
     Metric("optim/grad_norm", "Gradient norm", "mean norm of the gradient before clipping over the iteration",
            "gradient norm"),
     *(

@@ -1,1 +1,1 @@
-"""Networks: timestep encoders, sequence models, heads, and the operations that they share."""
+"""Networks: timestep encoders, trajectory encoders, heads, and the operations that they share."""

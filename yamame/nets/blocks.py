@@ -203,17 +203,20 @@ class InputNormalizer(nn.Module):
 
     @torch.no_grad()
     def update(
-        self, x_NF: Float[Tensor, "N F"], token_mask_N: Bool[Tensor, "N"], ranks: DistributedContext = SINGLE_PROCESS
+        self,
+        x_NF: Float[Tensor, "N F"],
+        token_mask_N: Bool[Tensor, "N"],
+        distributed: DistributedContext = SINGLE_PROCESS,
     ) -> None:
         """Update the moments from the rows of `x` on all ranks where the mask is True; no change if it never is."""
         x_NF = x_NF.to(self.mean.dtype)
         # differences from one of the rows: exactly 0 for a feature that does not vary
         origin_F = x_NF.index_select(0, token_mask_N.to(torch.uint8).argmax().reshape(1))[0]
-        ranks.broadcast_(origin_F)
+        distributed.broadcast_(origin_F)
         difference_NF = torch.where(token_mask_N[:, None], x_NF - origin_F, 0.0)
         total, mean_F = token_mask_N.sum().to(x_NF.dtype), difference_NF.sum(0)
         square_F = difference_NF.square().sum(0)
-        ranks.all_reduce_sum_(total, mean_F, square_F)
+        distributed.all_reduce_sum_(total, mean_F, square_F)
         mean_F, square_F = mean_F / total.clamp(min=1.0), square_F / total.clamp(min=1.0)
         self.count += (total > 0).to(self.count.dtype)
         count = self.count.to(x_NF.dtype)

@@ -45,12 +45,12 @@ def masked_mean(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Flo
 
 
 def masked_moments(
-    value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"], ranks: DistributedContext = SINGLE_PROCESS
+    value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"], distributed: DistributedContext = SINGLE_PROCESS
 ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."], Float[Tensor, ""]]:
     """Return the masked means of the values and of their squares and the number of entries, over all ranks."""
     mean, square = _masked_sum(value, mask_N), _masked_sum(value.square(), mask_N)
     count = mask_N.sum().to(value.dtype)
-    ranks.all_reduce_sum_(mean, square, count)
+    distributed.all_reduce_sum_(mean, square, count)
     return mean / count.clamp(min=1), square / count.clamp(min=1), count
 
 

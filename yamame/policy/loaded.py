@@ -215,8 +215,8 @@ class LoadedPolicy:
         then. So the first call follows the first step of a trial.
 
         Raises:
-            UserError: If `act` was not called yet, the first call comes later in a trial, or there are no critics: they
-                are in run directories, not in shared policies or exported files.
+            UserError: If `act` was not called yet, the first call comes later in a trial, or there are no critics:
+                exported files and policies shared with `--acting-only` have none.
         """
         if self._last_step is None:
             raise UserError("there is no timestep yet: call act before values")

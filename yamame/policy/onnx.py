@@ -171,7 +171,7 @@ def _open_session(path: Path) -> Any:
     options.log_severity_level = 4  # the exception says it
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as problem:  # a damaged file makes onnxruntime raise exceptions of many kinds
+    except Exception as problem:  # a corrupted file makes onnxruntime raise exceptions of many kinds
         raise UserError(f"{path} is not an ONNX file that onnxruntime reads ({problem})") from problem
 
 

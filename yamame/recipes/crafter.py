@@ -1,6 +1,6 @@
-"""Source: paper section 5 and appendix C.5: rewards x10, whole trials of memory, importance sampling of goals. Differs
-from the paper: trials of 500 steps instead of 2000, which few agents would survive, a narrower network, fewer gammas,
-smaller batches and a larger learning rate, to train on a CPU; values are bootstrapped at the horizon.
+"""Source: paper section 5 and appendix C.5: whole trials of memory, importance sampling of goals. Differs from the
+paper: trials of 500 steps instead of 2000, which few agents would survive, a narrower network, fewer gammas, smaller
+batches and a larger learning rate, to train on a CPU; values are bootstrapped at the horizon.
 Unknown for `--preset paper`: the width of the embedding of textures and of their vector (4 and 192, the authors' later
 code).
 

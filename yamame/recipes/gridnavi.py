@@ -1,5 +1,5 @@
-"""Source: variBAD (Zintgraf et al. 2020, section 5.1): the task. Settings are those of `dark-key-to-door`, with a
-reward scale of 10 for rewards at nearly every step and values that end with the trial.
+"""Source: variBAD (Zintgraf et al. 2020, section 5.1): the task. Settings are those of `dark-key-to-door`, with values
+that end with the trial.
 
 In four attempts of 15 steps on the 5 x 5 grid an agent that knows the goal earns 44.3, one that searches
 systematically and then walks straight 37.2 (tests/unit/envs/test_gridnavi.py), and random actions -4.7.

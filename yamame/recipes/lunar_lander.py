@@ -1,8 +1,9 @@
-"""Source: paper appendix A, figure 11: unscaled rewards. `--learner.td.reward-scale 10` and `800` are the other scales
-of the figure, `--variant no-popart` its other agent. Unknown for `--preset paper`: network and length, which are those
-of other domains. Differs from the paper: LunarLander-v3 (Gymnasium has no v2), context 256 instead of 128, a narrower
-network, fewer gammas and a larger learning rate, to train on a CPU (`settings.presets.default_config` has all). Trials
-have Gymnasium's limit of 1,000 steps; those of the authors' example, which `--preset paper` has, have 500.
+"""Source: paper appendix A, figure 11: unscaled rewards. With `--preset paper`, `--learner.td.reward-scale 10` and
+`800` are the other scales of the figure, and `--variant no-popart` its other agent. Unknown for `--preset paper`:
+network and length, which are those of other domains. Differs from the paper: LunarLander-v3 (Gymnasium has no v2),
+context 256 instead of 128, a narrower network, fewer gammas and a larger learning rate, to train on a CPU
+(`settings.presets.default_config` has all). Trials have Gymnasium's limit of 1,000 steps; those of the authors'
+example, which `--preset paper` has, have 500.
 """
 
 from dataclasses import replace

@@ -1,9 +1,9 @@
-"""Source: paper section 5 and appendix C.4; rewards x100. Differs from the paper: a narrower network, fewer gammas, a
-larger learning rate and a memory of 128 steps, to train on a CPU; values are bootstrapped at the horizon;
---context-length 0 remembers the whole trial. As in package-delivery, token shift, a world model, and an entropy bonus
-in place of filtered BC; a learning rate that decays, noise annealed over a million steps in all, no dropout. The
-paper's rewired mazes have continuous actions. The paper's other mazes (size 30 has a horizon of 1000; there random
-actions complete 0.18 of 2 sub-goals, and the two agents above need 64 and 136 steps):
+"""Source: paper section 5 and appendix C.4. Differs from the paper: a narrower network, fewer gammas, a larger learning
+rate and a memory of 128 steps, to train on a CPU; values are bootstrapped at the horizon; --context-length 0 remembers
+the whole trial. As in package-delivery, token shift, a world model, and an entropy bonus in place of filtered BC; a
+learning rate that decays, noise annealed over a million steps in all, no dropout. The paper's rewired mazes have
+continuous actions. The paper's other mazes (size 30 has a horizon of 1000; there random actions complete 0.18 of 2
+sub-goals, and the two agents above need 64 and 136 steps):
 
     yamame train maze-runner --env.size 30
     yamame train maze-runner --env.actions continuous

@@ -15,9 +15,9 @@ from yamame.run_config import RunConfig
 RECIPE = RecipeInfo(
     summary="Find the goal of a robot arm from rewards: ML1, ML10 and ML45 of Meta-World.",
     command="yamame train metaworld --env.name reach-v3 --env.attempts 3 --env.attempt-length 50",
-    minutes="13",
+    minutes="8 to 11",
     score="928 of 1,500 (random 221)",
-    cost="13 to 19 minutes of one busy core: 12,500 updates, and 0.3 to 1 ms for each environment step; ML45 takes 40 "
+    cost="8 to 11 minutes of one busy core: 12,500 updates, and 0.3 to 1 ms for each environment step; ML45 takes 40 "
     "seconds to start",
     expected={
         "": "919 / 927 / 938 of 1,500 on held-out goals of reach-v3 (seeds 0, 1, 2), and 61 / 66 / 67 % of the trials "

@@ -1,8 +1,8 @@
-"""Source: paper section 5 and appendix C. Differs from the paper: a narrower network, a larger learning rate, rewards
-x100 instead of x10 and three gammas beside the acting one, to train on a CPU; values bootstrapped at the horizon; an
-entropy bonus in place of filtered BC, which preserves habits at forks; token shift and a world model, without which the
-agent does not learn within 18,000 updates that the outcome of a turn at a fork stays the same; a learning rate that
-decays, noise annealed over half of the run, no dropout.
+"""Source: paper section 5 and appendix C. Differs from the paper: a narrower network, a larger learning rate and three
+gammas beside the acting one, to train on a CPU; values bootstrapped at the horizon; an entropy bonus in place of
+filtered BC, which preserves habits at forks; token shift and a world model, without which the agent does not learn
+within 18,000 updates that the outcome of a turn at a fork stays the same; a learning rate that decays, noise annealed
+over half of the run, no dropout.
 """
 
 from yamame.algorithms.amago.config import AMAGOConfig

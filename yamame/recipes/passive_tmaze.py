@@ -1,9 +1,9 @@
-"""Source: paper section 4 and appendix C.2: greedy actions, the T-Maze exploration schedule, acting gamma 0.9999,
-rewards x100. Differs from the paper: a narrower network, fewer gammas and a larger learning rate, for speed; TD targets
-to the end of the trial (--learner.td.n-step 1 is the paper's), so that the target of every step depends on the use of
-the cue. With one-step targets half of the seeds took far longer. The noise at the junction stays at 0.3, in the last
-step only (paper: 0.01, in the last three steps); otherwise some seeds never try the other way again. Unknown for
-`--preset paper`: the number of epochs. Its corridor is the shortest of figure 5.
+"""Source: paper section 4 and appendix C.2: greedy actions, the T-Maze exploration schedule, acting gamma 0.9999.
+Differs from the paper: a narrower network, fewer gammas and a larger learning rate, for speed; TD targets to the end of
+the trial (--learner.td.n-step 1 is the paper's), so that the target of every step depends on the use of the cue. With
+one-step targets half of the seeds took far longer. The noise at the junction stays at 0.3, in the last step only
+(paper: 0.01, in the last three steps); otherwise some seeds never try the other way again. Unknown for `--preset
+paper`: the number of epochs. Its corridor is the shortest of figure 5.
 """
 
 from dataclasses import replace

@@ -3,8 +3,8 @@ and windows of 16 steps (two show the wind), to train on a CPU; values are boots
 in a hundred reaches the goal, so the run starts with many random trials, and nineteen in twenty windows without a
 reward are rejected when sampled. Steps are cheap, so there are two hundred of them per update: with a quarter of them
 the critics of one seed in three memorized which trials reach the goal, and learned nothing else. Also: 288 environments
-instead of 12, acting gamma 0.98, rewards x200, gradient clip 10, tau 0.01, a learning rate that decays, the same noise
-in all trials and at all steps, no dropout, and filtered BC above an advantage of 0.
+instead of 12, acting gamma 0.98, gradient clip 10, tau 0.01, a learning rate that decays, the same noise in all trials
+and at all steps, no dropout, and filtered BC above an advantage of 0.
 
 Unknown for `--preset paper`: the number of epochs; 2612 reach the last point of figure 5 (2.35 million steps). All else
 is as in Dark Key-To-Door (appendix C.2).

@@ -32,7 +32,7 @@ def locate_run(source: str | Path) -> Path:
         their digests. Nothing in it is executed.
 
     Raises:
-        UserError: If there is no such policy, or one of its files is damaged, or the Hub cannot be reached.
+        UserError: If there is no such policy, or one of its files is corrupted, or the Hub cannot be reached.
     """
     name = str(source)
     if name.startswith(ZOO):

@@ -95,7 +95,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         "refused push": [*push, "--trials", "4"],
         "eval": EVALUATE,
         "act": ["python", ACT],
-        "play": ["play", SOURCE, "--output", "film.gif"],
+        "play": ["play", SOURCE, "--output", "video.gif"],
         "copy": ["push", SOURCE, "--output", "copy", "--trials", "4", "--quiet"],
         **{source: ["eval", f"hf://{source}"] for source in PROBLEMS},
         "without network": ["python", WITHOUT_NETWORK],
@@ -161,7 +161,7 @@ def test_it_is_loaded_by_name_or_commit_and_then_without_a_network(session: Sess
     assert session.json("offline") == result
     acted = session.done["act"][1].splitlines()
     assert len(acted) == 3 and len(set(acted)) == 1
-    assert session.done["play"][0] == 0 and (session.folder / "film.gif").is_file()
+    assert session.done["play"][0] == 0 and (session.folder / "video.gif").is_file()
     name = f"checkpoints/update-{push['updates']:09d}/tensors.safetensors"
     assert session.hub.repositories[REPO].files()[name] == (session.folder / "copy" / name).read_bytes()
 

@@ -45,7 +45,7 @@ class ValueConfig:
 
 
 class AgentEncoders(NamedTuple):
-    """Encoders of an agent."""
+    """Modules that map observations to states, and the width of these."""
 
     timestep: Any
     """A `TimestepEncoder`, or what has its methods."""

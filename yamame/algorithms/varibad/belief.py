@@ -1,4 +1,4 @@
-"""`BeliefEncoder`: what a sequence model knows of the task, as mean and log-variance of a latent m."""
+"""`BeliefEncoder`: what a trajectory encoder knows of the task, as mean and log-variance of a latent m."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -22,13 +22,13 @@ class Belief(NamedTuple):
 class BeliefEncoder(nn.Module):
     """Trajectory encoder whose states are hyper-states: [vector of the present timestep, mean, log-variance] of q(m).
 
-    Its inputs are those of `HyperStateTimestepEncoder`: the first part goes through the sequence model, the second one
-    to the state as it is. Source: Zintgraf et al. 2020, section 3.2.
+    Its inputs are those of `HyperStateTimestepEncoder`: the first part goes through the trajectory encoder, the
+    second one to the state as it is. Source: Zintgraf et al. 2020, section 3.2.
 
     Args:
-        encoder: Sequence model, with `static_step` and `functional_step`.
+        encoder: Trajectory encoder, with `static_step` and `functional_step`.
         history_size: Width of the first part of the timestep vectors.
-        encoder_size: Width of the sequence model's states.
+        encoder_size: Width of the trajectory encoder's states.
         latent_size: Z.
     """
 

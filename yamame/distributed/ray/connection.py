@@ -40,20 +40,20 @@ class RayConnection:
             self.ray.shutdown()
 
 
-def connect_ranks(config: RunConfig, ranks: DistributedContext) -> RayConnection:
+def connect_ranks(config: RunConfig, distributed: DistributedContext) -> RayConnection:
     """Connect each learner to the cluster of a run; the main rank starts a `local` one. Collective.
 
     Raises `UserError` as `connect` does.
     """
     cpus = config.ray.num_collectors * config.ray.num_cpus_per_collector
-    connects_first = ranks.is_main or config.ray.address != LOCAL
+    connects_first = distributed.is_main or config.ray.address != LOCAL
     connection: RayConnection | None = None
-    with ranks.propagate_failure():
+    with distributed.propagate_failure():
         if connects_first:
             connection = connect(config.ray.address, cpus=cpus)
     address = connection.ray.get_runtime_context().gcs_address if connection else ""
-    address, auth_mode = ranks.broadcast_object((address, os.environ.get(_AUTH_MODE_VARIABLE, "")))
-    with ranks.propagate_failure():
+    address, auth_mode = distributed.broadcast_object((address, os.environ.get(_AUTH_MODE_VARIABLE, "")))
+    with distributed.propagate_failure():
         if connection is None:
             os.environ[_AUTH_MODE_VARIABLE] = auth_mode
             connection = connect(address, cpus=cpus)

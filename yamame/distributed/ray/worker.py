@@ -27,7 +27,7 @@ from yamame.types import Fault
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyWeights:
-    """Weights of the policy."""
+    """Weights that a learner sends to collectors."""
 
     version: int
     """Number of updates made so far."""

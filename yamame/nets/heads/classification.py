@@ -121,11 +121,11 @@ class Classification(ValueCode):
         self,
         target_NG: Float[Tensor, "N G"],
         loss_mask_N: Bool[Tensor, "N"],
-        ranks: DistributedContext = SINGLE_PROCESS,
+        distributed: DistributedContext = SINGLE_PROCESS,
     ) -> None:
         """Measure the fraction of the valid TD targets of all ranks that are clamped. No value changes."""
         clamped_NG = (target_NG.abs() > self.center_Z[-1]).to(target_NG.dtype)
-        self.clamped_G.copy_(masked_moments(clamped_NG, loss_mask_N, ranks)[0])
+        self.clamped_G.copy_(masked_moments(clamped_NG, loss_mask_N, distributed)[0])
 
     @override
     def unitless_metrics(self) -> Mapping[str, Float[Tensor, ""]]:

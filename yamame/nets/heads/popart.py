@@ -106,13 +106,13 @@ class PopArt(ValueCode):
         self,
         target_NG: Float[Tensor, "N G"],
         loss_mask_N: Bool[Tensor, "N"],
-        ranks: DistributedContext = SINGLE_PROCESS,
+        distributed: DistributedContext = SINGLE_PROCESS,
     ) -> None:
         """Update mu and sigma from the valid TD targets of all ranks, and w and b so that values are unchanged."""
         if not self.enabled:
             return
         old_mean, old_std = self.mean_G.clone(), self.std_G
-        mean, square, count = masked_moments(target_NG, loss_mask_N, ranks)
+        mean, square, count = masked_moments(target_NG, loss_mask_N, distributed)
         started = self.count > 0
         starts_now = ~started & (square > 0).all()
         self.count += (started | starts_now).to(self.count.dtype)

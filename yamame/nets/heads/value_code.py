@@ -59,7 +59,7 @@ class ValueCode(nn.Module):
         self,
         target_NG: Float[Tensor, "N G"],
         loss_mask_N: Bool[Tensor, "N"],
-        ranks: DistributedContext = SINGLE_PROCESS,
+        distributed: DistributedContext = SINGLE_PROCESS,
     ) -> None:
         """Update the running statistics from the valid TD targets of all ranks, in units of scaled reward.
 

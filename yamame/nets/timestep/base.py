@@ -47,6 +47,6 @@ class NormalizingEncoder(nn.Module, ABC):
         self,
         leaf: Shaped[Tensor, "N ..."],
         token_mask_N: Bool[Tensor, "N"],
-        ranks: DistributedContext = SINGLE_PROCESS,
+        distributed: DistributedContext = SINGLE_PROCESS,
     ) -> None:
         """Update the moments from the timesteps of a training batch where the mask is True."""

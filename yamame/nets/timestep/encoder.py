@@ -255,13 +255,13 @@ class TimestepEncoder(nn.Module):
         features_NF: Float[Tensor, "N F"],
         observation: Mapping[str, Shaped[Tensor, "N ..."]],
         token_mask_N: Bool[Tensor, "N"],
-        ranks: DistributedContext = SINGLE_PROCESS,
+        distributed: DistributedContext = SINGLE_PROCESS,
     ) -> None:
         """Update the running moments of numbers, of sub-goals without bounds and of pixels from a batch."""
-        self.normalizer.update(features_NF, token_mask_N, ranks)
+        self.normalizer.update(features_NF, token_mask_N, distributed)
         for name, encoder in zip(self.encoded, self.leaf_encoders, strict=True):
             if isinstance(encoder, NormalizingEncoder):
-                encoder.update(observation[name], token_mask_N, ranks)
+                encoder.update(observation[name], token_mask_N, distributed)
 
     def forward(
         self, features_NF: Float[Tensor, "N F"], observation: Mapping[str, Shaped[Tensor, "N ..."]]

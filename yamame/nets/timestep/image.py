@@ -136,7 +136,7 @@ class ImageEncoder(NormalizingEncoder):
         self,
         image: Shaped[Tensor, "N ..."],
         token_mask_N: Bool[Tensor, "N"],
-        ranks: DistributedContext = SINGLE_PROCESS,
+        distributed: DistributedContext = SINGLE_PROCESS,
     ) -> None:
         """Update the running moments of the pixels from a batch; of more than `_MAX_PIXELS`, from some of its rows."""
         if self.normalizer is None:
@@ -144,7 +144,7 @@ class ImageEncoder(NormalizingEncoder):
         every = -(-image.numel() // _MAX_PIXELS)
         rows, mask = image[::every], token_mask_N[::every]
         pixels = rows.reshape(-1, 1)
-        self.normalizer.update(pixels, mask.repeat_interleave(len(pixels) // len(rows)), ranks)
+        self.normalizer.update(pixels, mask.repeat_interleave(len(pixels) // len(rows)), distributed)
 
 
 class _Stage(nn.Module):

@@ -100,12 +100,12 @@ class InstructionCoordinateEncoder(NormalizingEncoder):
         self,
         instruction: Shaped[Tensor, "N slots goal"],
         token_mask_N: Bool[Tensor, "N"],
-        ranks: DistributedContext = SINGLE_PROCESS,
+        distributed: DistributedContext = SINGLE_PROCESS,
     ) -> None:
         """Update the moments of sub-goals, if coordinates are normalized by them."""
         if self.normalizer is not None:
             is_sub_goal = _is_sub_goal(instruction) & token_mask_N[:, None]
-            self.normalizer.update(instruction.flatten(0, 1).double(), is_sub_goal.flatten(), ranks)
+            self.normalizer.update(instruction.flatten(0, 1).double(), is_sub_goal.flatten(), distributed)
 
 
 def _is_sub_goal(instruction: Shaped[Tensor, "N slots goal"]) -> Bool[Tensor, "N slots"]:

@@ -55,7 +55,7 @@ class RecurrentSACBench(BatchOptions):
         return self.result("learner", compute, samples, scalars)
 
     def make_learner(self) -> RecurrentSAC:
-        """Return the learner."""
+        """Return a learner with networks of random weights, which is not trained yet."""
         config = self._config()
         envs = config.env.build(1, self.seed)
         task = config.env.task_spec(envs)

@@ -38,7 +38,7 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class RunEntry:
-    """A run."""
+    """What the table of runs shows of a run."""
 
     run_id: str
     """12 hexadecimal digits of a hash of the path."""
