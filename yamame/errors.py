@@ -2,6 +2,7 @@
 
 import errno
 import math
+import numbers
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -102,7 +103,10 @@ def check_range(
     words = " and ".join(f"{word} {limit}" for word, limit in limits.items() if math.isfinite(limit))
     for name in names:
         value = getattr(config, name)
-        for number in value if isinstance(value, tuple) else (value,):
+        elements = value if isinstance(value, tuple) else (value,)
+        if not all(number is None or isinstance(number, numbers.Real) for number in elements):
+            raise ConfigFieldError(config, name, f"must be a number, got {value!r}")
+        for number in elements:
             if number is None or (ge <= number <= le and gt < number < lt):
                 continue
             wanted = words if math.isfinite(number) else "a finite number"

@@ -10,7 +10,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward, TimeLimit
+from gymnasium.wrappers.vector import NormalizeObservation as NormalizeVectorObservation
+from gymnasium.wrappers.vector import NormalizeReward as NormalizeVectorReward
 from typing_extensions import override
 
 from yamame.config.named_code import import_name
@@ -34,6 +36,7 @@ DEFAULT_TIME_LIMIT = 1_000
 
 _LIMIT_ATTRIBUTES = ("_max_episode_steps", "max_episode_steps", "max_steps", "_max_steps")
 _MAX_LIMIT = 10_000_000
+_NORMALIZING = (NormalizeObservation, NormalizeReward, NormalizeVectorObservation, NormalizeVectorReward)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +63,15 @@ class EnvFnConfig(SingleEnvConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("horizon", "attempts"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int | np.integer | None):
+                raise ConfigFieldError(self, name, f"must be a whole number, got {number!r}")
+        if not (self.eval_env_fn is None or callable(self.eval_env_fn)):
+            found = type(self.eval_env_fn).__name__
+            raise ConfigFieldError(
+                self, "eval_env_fn", f"must be a class or function that returns a new environment, got a {found}"
+            )
         check_range(self, "goal_tolerance", ge=0)
         check_range(self, "horizon", "attempts", "vector_size", ge=1)
         if self.vector_size and self.num_workers:
@@ -152,6 +164,7 @@ def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -
     elif isinstance(made, gymnasium.Env | VectorEnv):
         vector_size = made.num_envs if isinstance(made, VectorEnv) else None
         time_limit = find_time_limit(made)
+        _name_normalizing_wrappers(made)
     else:
         raise UserError(f"expected the function to return a gymnasium.Env or VectorEnv, got {type(made).__name__}")
     close_envs([made])
@@ -169,6 +182,17 @@ def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -
     if isinstance(env, str):
         return GymnasiumConfig(id=env, horizon=horizon, attempts=attempts)
     return EnvFnConfig(env_fn=env, horizon=horizon, attempts=attempts, vector_size=vector_size)
+
+
+def _name_normalizing_wrappers(env: Any) -> None:
+    """Print a line for each of Gymnasium's wrappers whose statistics move during a run."""
+    for level in wrapper_chain(env):
+        if isinstance(level, _NORMALIZING):
+            print(
+                f"{type(level).__name__} has statistics of its own in each environment, also in those of evaluations, "
+                "so that results are not comparable: leave it out, the agent normalizes by itself",
+                file=sys.stderr,
+            )
 
 
 def find_time_limit(env: gymnasium.Env[Any, Any] | VectorEnv) -> int | None:

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.wrappers import NormalizeReward
 
 import yamame
 from yamame.envs.env_fn import env_config
@@ -241,6 +242,12 @@ def _(capsys):
     losses = [[row["loss/td"] for row in read_metrics(run.directory) if "loss/td" in row] for run in runs]
     assert losses[0] == losses[1] != []
     assert yamame.check_env(OneArray, horizon=9) == []
+
+
+@row("is wrapped by `NormalizeReward`")
+def _(capsys):
+    yamame.check_env(lambda: NormalizeReward(Bit()), horizon=9)
+    assert "NormalizeReward has statistics of its own" in capsys.readouterr().err
 
 
 @row("shares state with its other copies")

@@ -31,6 +31,8 @@ def test_inside(settings):
         ({"count": 10}, "count must be at least 1 and at most 9, not 10"),
         ({"widths": (3, 0, 12)}, "widths must be at least 1 and at most 9, not 0"),
         ({"perhaps": float("nan")}, "perhaps must be a finite number, not nan"),
+        ({"count": "3"}, "count must be a number, got '3'"),
+        ({"widths": (3, "4")}, "widths must be a number, got (3, '4')"),
         ({"rate": 0.0}, "rate must be above 0 and below 1, not 0.0"),
         ({"rate": 1.0}, "rate must be above 0 and below 1, not 1.0"),
         ({"rate": float("inf")}, "rate must be a finite number, not inf"),

@@ -8,7 +8,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
-from gymnasium.wrappers import FilterObservation, TimeAwareObservation, TimeLimit
+from gymnasium.wrappers import FilterObservation, NormalizeReward, TimeAwareObservation, TimeLimit
+from gymnasium.wrappers.vector import NormalizeObservation as NormalizeVectorObservation
 
 from yamame.collect.collector import Collector, RandomPolicy
 from yamame.collect.exploration import Explorer, NoExploration
@@ -397,3 +398,28 @@ def test_environments_may_return_one_array_together(space):
     assert step.observation[name][:, 0].tolist() == [10, 11, 12]
     again = episodes.reset(np.array([True, False, False]), np.ones(3, np.bool_))
     assert again[name][:, 0].tolist() == [0, 11, 12]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"horizon": "4"}, "horizon must be a whole number, got '4'"),
+        ({"horizon": 4.5}, "horizon must be a whole number, got 4.5"),
+        ({"horizon": 4, "attempts": "2"}, "attempts must be a whole number, got '2'"),
+        ({"horizon": 4, "eval_env_fn": Masked()}, "eval_env_fn must be a class or function .* got a Masked"),
+    ],
+)
+def test_what_is_no_number_and_no_function_is_named(settings, message):
+    with pytest.raises(UserError, match=message):
+        EnvFnConfig(env_fn=Masked, **settings)
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_wrapper_that_normalizes_is_named(vector, capsys):
+    def make():
+        env = NormalizeReward(TimeLimit(Masked(), 4))
+        return NormalizeVectorObservation(SyncVectorEnv([Masked] * 2)) if vector else env
+
+    env_config(make, horizon=4, attempts=1)
+    name = "NormalizeObservation" if vector else "NormalizeReward"
+    assert capsys.readouterr().err.startswith(f"{name} has statistics of its own in each environment")
