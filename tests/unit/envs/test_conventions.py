@@ -410,8 +410,11 @@ def test_environments_may_return_one_array_together(space):
     ],
 )
 def test_what_is_no_number_and_no_function_is_named(settings, message):
+    config = EnvFnConfig(env_fn=Masked, horizon=4)
+    for name, value in settings.items():  # as without the type checks of the tests
+        object.__setattr__(config, name, value)
     with pytest.raises(UserError, match=message):
-        EnvFnConfig(env_fn=Masked, **settings)
+        config.__post_init__()
 
 
 @pytest.mark.parametrize("vector", [False, True])
