@@ -1,5 +1,6 @@
 """Observations of environments: checked against their space and converted to leaves."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cache, reduce
 from operator import getitem
@@ -319,12 +320,15 @@ def short_value(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def copy_arrays(observation: Any) -> Any:
-    """Return an observation with copies of its arrays."""
-    if isinstance(observation, np.ndarray):
-        return observation.copy()
-    if isinstance(observation, dict):
-        return {name: copy_arrays(part) for name, part in observation.items()}
-    if type(observation) is tuple:
-        return tuple(copy_arrays(part) for part in observation)
-    return observation
+def copy_arrays(value: Any) -> Any:
+    """Return a value of nested dicts, tuples, lists and deques with copies of its arrays and tensors."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, dict):
+        return {name: copy_arrays(part) for name, part in value.items()}
+    if type(value) is tuple:
+        return tuple(map(copy_arrays, value))
+    if isinstance(value, list | deque):
+        return list(map(copy_arrays, value))
+    is_tensor = type(value).__module__ == "torch"  # which is not imported for it
+    return value.clone() if is_tensor and hasattr(value, "clone") else value

@@ -3,6 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -186,13 +187,20 @@ def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -
 
 def _name_normalizing_wrappers(env: Any) -> None:
     """Print a line for each of Gymnasium's wrappers whose statistics move during a run."""
-    for level in wrapper_chain(env):
+    for level in _levels(env):
         if isinstance(level, _NORMALIZING):
             print(
                 f"{type(level).__name__} has statistics of its own in each environment, also in those of evaluations, "
                 "so that results are not comparable: leave it out, the agent normalizes by itself",
                 file=sys.stderr,
             )
+
+
+def _levels(env: Any) -> Sequence[Any]:
+    """Return an environment and all that it wraps, outermost first; of a `SyncVectorEnv`, also its first one."""
+    levels = list(wrapper_chain(env))
+    inner = wrapper_chain(levels[-1].envs[0]) if isinstance(levels[-1], SyncVectorEnv) else ()
+    return [*levels, *inner]
 
 
 def find_time_limit(env: gymnasium.Env[Any, Any] | VectorEnv) -> int | None:
@@ -202,10 +210,8 @@ def find_time_limit(env: gymnasium.Env[Any, Any] | VectorEnv) -> int | None:
     environments; without one, that of the environment's spec; without both, an attribute of the environment or of a
     wrapper such as `max_steps`, which is printed.
     """
-    levels: Sequence[Any] = list(wrapper_chain(env))
-    vector_env = levels[-1]
-    if isinstance(vector_env, SyncVectorEnv):
-        levels = [*levels, *wrapper_chain(vector_env.envs[0])]
+    levels = _levels(env)
+    vector_env = next((level for level in reversed(levels) if isinstance(level, VectorEnv)), None)
     limits = [level._max_episode_steps for level in levels if isinstance(level, TimeLimit)]
     if isinstance(vector_env, AsyncVectorEnv) and all(vector_env.call("has_wrapper_attr", "_max_episode_steps")):
         limits += vector_env.get_attr("_max_episode_steps")
@@ -231,7 +237,8 @@ def _limit_of_attribute(levels: Sequence[Any]) -> int | None:
         for name in _LIMIT_ATTRIBUTES:
             limit = inspect.getattr_static(level, name, None)
             if isinstance(limit, property):
-                limit = getattr(level, name, None)
+                with suppress(Exception):  # one that works after a reset only
+                    limit = getattr(level, name)
             is_integer = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
             if is_integer and 0 < limit <= _MAX_LIMIT:
                 print(

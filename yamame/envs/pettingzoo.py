@@ -15,7 +15,7 @@ from yamame.data.actions import (
     split_env_actions,
     to_env_action,
 )
-from yamame.data.observations import ObservationParser, OutOfSpaceError
+from yamame.data.observations import ObservationParser, OutOfSpaceError, copy_arrays
 from yamame.data.step import VectorStep
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
@@ -119,7 +119,8 @@ class AgentVectorEnv(RenderableVectorEnv):
         for copy, env in enumerate(self._envs):
             rows = self._rows(copy)
             actions = dict(zip(self._agents, native[rows], strict=True))
-            result = env.step({agent: actions[agent] for agent in env.agents})
+            # copies of the environment may return the same arrays
+            result = copy_arrays(env.step({agent: actions[agent] for agent in env.agents}))
             for row, agent in enumerate(self._agents, start=rows.start):
                 if not self._waiting[row]:
                     is_transition[row] = True
@@ -163,7 +164,7 @@ class AgentVectorEnv(RenderableVectorEnv):
     def _reset_copy(self, copy: int) -> None:
         env, rows = self._envs[copy], self._rows(copy)
         seed, self._seeds[copy] = self._seeds[copy], None
-        observations, infos = env.reset(seed=seed)
+        observations, infos = copy_arrays(env.reset(seed=seed))
         validate_infos([infos, *infos.values()])
         for row, agent in enumerate(self._agents, start=rows.start):
             self._waiting[row] = agent not in env.agents
@@ -199,7 +200,7 @@ class AgentVectorEnv(RenderableVectorEnv):
         self._reports_success |= any(value is not None for value in values)
         if not self._reports_success:
             return None
-        return (stack_rewards([value or 0.0 for value in values], "info['success']") > 0) & is_transition
+        return stack_flags("info['success']", [value or False for value in values]) & is_transition
 
     def _check_spaces(self, env: Any) -> None:
         if _possible_agents(env) != self._agents:

@@ -11,7 +11,7 @@ from torch import Tensor
 from yamame.types import State
 
 _LARGE_RING_BYTES = 8 * 2**20
-"""Size of the keys of a layer from which the ring of a CPU is in blocks: those of its caches hold less."""
+"""Size of the keys of a layer above which the ring is in blocks on a CPU, whose caches hold smaller ones."""
 _BLOCK_SLOTS = 32
 """Timesteps of a block of a large ring."""
 _MAX_BLOCKS = 16

@@ -73,7 +73,7 @@ def check_callbacks(callbacks: Any) -> None:
                 f"{', '.join(METHODS)}"
             )
         for name in dir(callback):
-            if name.startswith("on_") and name not in METHODS:
+            if name.startswith("on_") and name not in METHODS and callable(getattr(callback, name)):
                 raise UserError(
                     f"callbacks: {type(callback).__name__}.{name} is never called: the methods are {', '.join(METHODS)}"
                 )

@@ -57,6 +57,41 @@ def test_each_agent_has_trajectories_of_its_own(horizon: int, with_absences: boo
         assert len(numbers) >= 40 // steps_per_episode // every - 1
 
 
+class OneArrayOfAllCopies(Secrets):
+    """All copies show an agent the same array."""
+
+    arrays = {agent: np.zeros(5, np.float32) for agent in AGENTS}  # noqa: RUF012
+    shared = True
+
+    def _look(self, agent: str) -> np.ndarray:
+        shown = super()._look(agent)
+        shown[:2] = self.bits[agent]  # at all steps
+        if not self.shared:
+            return shown
+        self.arrays[agent][:] = shown
+        return self.arrays[agent]
+
+
+def test_copies_may_return_one_array_together() -> None:
+    class Apart(OneArrayOfAllCopies):
+        shared = False
+
+    runs = [collected(make, 10, vector_size=6, steps=20) for make in (Apart, OneArrayOfAllCopies)]
+    assert [row for row, _ in runs[0]] == [row for row, _ in runs[1]]
+    for (_, trial), (_, other) in zip(*runs, strict=True):
+        np.testing.assert_array_equal(seen(trial), seen(other))
+
+
+def test_a_success_that_is_neither_true_nor_false_is_refused() -> None:
+    class HalfSuccess(Secrets):
+        def step(self, actions: dict[str, Any]) -> Any:
+            *parts, infos = super().step(actions)
+            return *parts, {agent: {"success": 0.5} for agent in infos}
+
+    with pytest.raises(UserError, match=r"info\['success'\] is neither True nor False"):
+        collected(HalfSuccess, 10, vector_size=3, steps=4)
+
+
 @pytest.mark.slow
 def test_a_game_of_the_package_trains_and_acts(tmp_path: Path) -> None:
     game = make_game()

@@ -1,10 +1,13 @@
 """Conventions of other libraries: masks by a method, `is_success`, time limits of wrappers."""
 
 import sys
+from collections import deque
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
@@ -356,7 +359,16 @@ class WithoutLimit(Masked):
     max_steps = sys.maxsize
 
 
-@pytest.mark.parametrize(("env_class", "limit"), [(WithLimit, 4), (WithLimitByProperty, 4), (WithoutLimit, None)])
+class WithLimitAfterReset(Masked):
+    @property
+    def max_steps(self):
+        return self.t
+
+
+@pytest.mark.parametrize(
+    ("env_class", "limit"),
+    [(WithLimit, 4), (WithLimitByProperty, 4), (WithoutLimit, None), (WithLimitAfterReset, None)],
+)
 def test_an_attribute_is_the_time_limit(env_class, limit):
     assert find_time_limit(env_class()) == limit
 
@@ -365,39 +377,65 @@ class SharedArrays(gymnasium.Env):
     """All copies return the arrays of one simulator."""
 
     action_space = spaces.Discrete(2)
-    array, mask = np.zeros(1, np.float32), np.ones(2, np.bool_)
+    observation_space = spaces.Box(0.0, 20.0, (1,))
+    array, mask, success = np.zeros(1, np.float32), np.ones(2, np.bool_), np.zeros(1, np.bool_)
+    info: ClassVar = {ACTION_MASK_KEY: mask, "success": success}
 
-    def __init__(self, number, space):
-        self.number, self.observation_space = number, space
+    def __init__(self, number):
+        self.number = number
+
+    def show(self):
+        return self.array
 
     def observe(self, value):
-        self.array[0], self.mask[:] = value, [value % 2 == 0, True]
-        if isinstance(self.observation_space, spaces.Dict):
-            return {"part": (self.array, 1)}
-        return self.array
+        self.array[0], self.mask[:], self.success[0] = value, [value % 2 == 0, True], value == 11
+        return self.show()
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return self.observe(self.number), {ACTION_MASK_KEY: self.mask}
+        return self.observe(self.number), self.info
 
     def step(self, action):
-        return self.observe(10 + self.number), 0.0, False, False, {ACTION_MASK_KEY: self.mask}
+        observation = self.observe(10 + self.number)
+        return observation, self.array, False, False, self.info
 
 
-BOX = spaces.Box(0.0, 20.0, (1,))
+class SharedParts(SharedArrays):
+    observation_space = spaces.Dict(part=spaces.Tuple([SharedArrays.observation_space, spaces.Discrete(2)]))
+
+    def show(self):
+        return {"part": (self.array, 1)}
 
 
-@pytest.mark.parametrize("space", [BOX, spaces.Dict(part=spaces.Tuple([BOX, spaces.Discrete(2)]))])
-def test_environments_may_return_one_array_together(space):
-    episodes = SerialVectorEnv([SharedArrays(number, space) for number in range(3)], 0)
+class SharedFrames(SharedArrays):
+    observation_space = spaces.Box(0.0, 20.0, (2, 1))
+
+    def show(self):
+        return deque([self.array, self.array])
+
+
+class SharedTensor(SharedArrays):
+    tensor = torch.zeros(1)
+
+    def show(self):
+        self.tensor[:] = torch.from_numpy(self.array)
+        return self.tensor
+
+
+@pytest.mark.parametrize("env_class", [SharedArrays, SharedParts, SharedFrames, SharedTensor])
+def test_environments_may_return_one_array_together(env_class):
+    episodes = SerialVectorEnv([env_class(number) for number in range(3)], 0)
     first = episodes.reset(np.ones(3, np.bool_), np.ones(3, np.bool_))
     name = next(name for name in first if name not in (ACTION_MASK_KEY, "part/1"))
-    assert first[name][:, 0].tolist() == [0, 1, 2]
+    assert first[name].reshape(3, -1)[:, 0].tolist() == [0, 1, 2]
     assert first[ACTION_MASK_KEY][:, 0].tolist() == [True, False, True]
     step = episodes.step(np.ones(3, np.int64))
-    assert step.observation[name][:, 0].tolist() == [10, 11, 12]
+    assert step.observation[name].reshape(3, -1)[:, 0].tolist() == [10, 11, 12]
+    assert step.observation[ACTION_MASK_KEY][:, 0].tolist() == [True, False, True]
+    assert step.reward.tolist() == [10, 11, 12]
+    assert step.success.tolist() == [False, True, False]
     again = episodes.reset(np.array([True, False, False]), np.ones(3, np.bool_))
-    assert again[name][:, 0].tolist() == [0, 11, 12]
+    assert again[name].reshape(3, -1)[:, 0].tolist() == [0, 11, 12]
 
 
 @pytest.mark.parametrize(
@@ -417,12 +455,14 @@ def test_what_is_no_number_and_no_function_is_named(settings, message):
         config.__post_init__()
 
 
-@pytest.mark.parametrize("vector", [False, True])
-def test_a_wrapper_that_normalizes_is_named(vector, capsys):
-    def make():
-        env = NormalizeReward(TimeLimit(Masked(), 4))
-        return NormalizeVectorObservation(SyncVectorEnv([Masked] * 2)) if vector else env
-
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: NormalizeReward(TimeLimit(Masked(), 4)), "NormalizeReward"),
+        (lambda: SyncVectorEnv([lambda: NormalizeReward(Masked())] * 2), "NormalizeReward"),
+        (lambda: NormalizeVectorObservation(SyncVectorEnv([Masked] * 2)), "NormalizeObservation"),
+    ],
+)
+def test_a_wrapper_that_normalizes_is_named(make, name, capsys):
     env_config(make, horizon=4, attempts=1)
-    name = "NormalizeObservation" if vector else "NormalizeReward"
     assert capsys.readouterr().err.startswith(f"{name} has statistics of its own in each environment")

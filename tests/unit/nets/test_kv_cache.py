@@ -49,15 +49,15 @@ def by_definition(steps: list[tuple[int, Float[Tensor, "3 H F"]]], slots: int) -
 
 @pytest.mark.parametrize("blocks", [False, True])
 @pytest.mark.parametrize("on_device", [False, True])
-@pytest.mark.parametrize("slots", [1, 2, 7, 9, 60])
-@pytest.mark.parametrize("trials", [(30, 30), (5, 13)], ids=["same time", "different times"])
+@pytest.mark.parametrize("slots", [1, 7, 9, 30])
+@pytest.mark.parametrize("trials", [(15, 15), (5, 13)], ids=["same time", "different times"])
 def test_attention_is_to_the_last_slots_of_a_trial(
     cache_in_blocks: Callable[..., KVCache], *, blocks: bool, on_device: bool, slots: int, trials: tuple[int, int]
 ) -> None:
     cache = cache_in_blocks(num_envs=2, slots=slots, blocks=blocks)
     generator = torch.Generator().manual_seed(0)
     steps: list[list[tuple[int, Tensor]]] = [[], []]
-    for step in range(40):
+    for step in range(20):
         time_E = step % np.array(trials)
         cache.start_on_device(torch.from_numpy(time_E)) if on_device else cache.start(time_E)
         qkv = torch.randn(3, 2, HEADS, WIDTH, generator=generator, dtype=torch.float64)
@@ -68,7 +68,7 @@ def test_attention_is_to_the_last_slots_of_a_trial(
 
 
 @pytest.mark.parametrize(("saved", "loaded"), [(False, True), (True, False), (True, True)])
-@pytest.mark.parametrize("num_steps", [1, 6, 8, 25])
+@pytest.mark.parametrize("num_steps", [1, 6, 13])
 def test_a_saved_ring_continues_in_blocks_or_not(
     cache_in_blocks: Callable[..., KVCache], *, saved: bool, loaded: bool, num_steps: int
 ) -> None:
@@ -83,7 +83,7 @@ def test_a_saved_ring_continues_in_blocks_or_not(
     second.load_state_dict(state)
     other_generator = torch.Generator()
     other_generator.set_state(generator.get_state())
-    for time in range(num_steps, num_steps + 15):
+    for time in range(num_steps, num_steps + 12):
         first.start(np.array([time, time]))
         second.start(np.array([time, time]))
         torch.testing.assert_close(attended(second, other_generator), attended(first, generator), rtol=0, atol=1e-12)

@@ -158,7 +158,6 @@ class SerialVectorEnv(RenderableVectorEnv):
             self._check_spaces(row, env, envs[0])
         self.env_action_space = check_action_space(envs[0].action_space)
         self.action_space = policy_action_space(self.env_action_space)
-        self._action_mask_key = action_mask_key
         self._masks = ActionMaskExtractor(
             action_mask_key, self.observation_space, self.env_action_space, first_row=first_row
         )
@@ -264,12 +263,7 @@ class SerialVectorEnv(RenderableVectorEnv):
 
     def _own(self, result: Any) -> Any:
         """Return an unchecked result of `reset` or `step`, with copies of arrays that other environments may share."""
-        if self.num_envs == 1 or not (isinstance(result, tuple) and result):
-            return result
-        info, key = result[-1], self._action_mask_key
-        if isinstance(info, dict) and isinstance(info.get(key), np.ndarray):
-            info = {**info, key: info[key].copy()}
-        return copy_arrays(result[0]), *result[1:-1], info
+        return result if self.num_envs == 1 else copy_arrays(result)
 
     def _to_step(self, results: Sequence[Any]) -> VectorStep:
         """Return the step of all environments. Raises `InvalidEnvOutputError` for invalid values."""
