@@ -111,6 +111,7 @@ print(*sorted({name for graph in graphs for name in graph}))
 """
 
 
+@pytest.mark.slow
 def test_a_compiler_leaves_uncompiled_functions_out_of_its_graphs() -> None:
     assert in_a_new_process(COMPILE) == "add mul"
 
@@ -125,5 +126,6 @@ print(run.result["updates"], "torch._dynamo" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_training_without_compilation_never_loads_the_compiler(tmp_path: Path) -> None:
     assert in_a_new_process(TRAIN, str(tmp_path / "run")) == "16 False"

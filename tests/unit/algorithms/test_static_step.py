@@ -142,6 +142,7 @@ def assert_same_memory(static: Any, eager: Any) -> None:
         torch.testing.assert_close(static[tuple(map(slice, eager.shape))], eager, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 @every_kind
 def test_replays_act_as_the_policy_does(
     recorder: Recorder, encoder: TrajectoryEncoderConfig, action_space: ActionSpace, masked: bool

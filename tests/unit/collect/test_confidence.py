@@ -98,6 +98,7 @@ def test_the_interval_of_an_aggregate_is_stratified() -> None:
         assert 0.0 < high - low < 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_envs", [1, 3, 15])
 def test_mean_intervals_of_aggregates_cover_the_truth(num_envs: int) -> None:
     rng = np.random.default_rng(1)

@@ -58,6 +58,7 @@ def test_labels_average_to_the_target() -> None:
     torch.testing.assert_close(code.loss(label.clamp(min=1e-30).log()[:, None], target_NG)[:, 0], smallest)
 
 
+@pytest.mark.slow
 @every_action_space
 def test_critics_learn_with_it(action_space: ActionSpace) -> None:
     agent = tiny_agent(TWO_HOT, action_space, dtype=torch.float32)

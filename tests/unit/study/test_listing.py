@@ -46,6 +46,7 @@ def test_every_study_has_a_list(name: str) -> None:
     assert all(row["learning_shows_at_budget"] for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"), [pytest.param("fig7", {}, marks=pytest.mark.thorough), ("fig3", {"panels": "AutoencodeEasy"})]
 )
@@ -67,6 +68,7 @@ def test_a_short_budget_and_random_actions_are_in_plot_and_table(
         assert result.results["panels"][0]["random"] is not None
 
 
+@pytest.mark.slow
 def test_attempts_in_a_new_task_are_drawn_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[matplotlib.figure.Figure] = []
     monkeypatch.setattr("yamame.tools.study.reproduce_report.save", lambda figure, path: drawn.append(figure))

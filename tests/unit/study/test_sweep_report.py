@@ -66,6 +66,7 @@ def test_a_row_for_each_arm(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.strip() in (folder / "results.md").read_text() and Path(figure.strip()).is_file()
 
 
+@pytest.mark.slow
 def test_a_benchmark_is_listed_with_its_published_scores(capsys: pytest.CaptureFixture[str]) -> None:
     envs = "MineSweeperEasy,HigherLowerEasy,AutoencodeEasy"
     run_sweep("popgym", envs=envs, variants="gru", seeds="0,1", quiet=True, train=FakeTrain())
