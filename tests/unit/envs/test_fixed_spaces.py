@@ -133,6 +133,6 @@ def test_a_vector_environment_may_not_change_its_own_either() -> None:
 
 def test_the_same_objects_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     env = Still()
-    fixed_spaces = FixedSpaces(env)
+    fixed_spaces = FixedSpaces(env, "environment 0")
     monkeypatch.setattr(spaces.Dict, "__eq__", partial(pytest.fail, "compared"))
-    fixed_spaces.check("environment 0")
+    fixed_spaces.check()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
+from operator import attrgetter
 from typing import Any
 
 from gymnasium import spaces
@@ -20,32 +21,28 @@ class FixedSpaces:
 
     Args:
         env: The environment, or a vector environment.
+        owner: Its name in messages.
         names: Its attributes with the observation space and the action space.
     """
 
-    def __init__(self, env: Any, names: Sequence[str] = _NAMES) -> None:
-        self._env, self._names = env, names
-        self._last = [getattr(env, name) for name in names]
-        self._expected = deepcopy(self._last)
+    def __init__(self, env: Any, owner: str, names: tuple[str, str] = _NAMES) -> None:
+        self._env, self._owner = env, owner
+        self._read = attrgetter(*names)
+        self._observation_space, self._action_space = spaces_now = self._read(env)
+        self._expected = deepcopy(spaces_now)
         self._discrete = [
-            leaf for space in self._last for _, leaf in walk_space(space) if isinstance(leaf, spaces.Discrete)
+            leaf for space in spaces_now for _, leaf in walk_space(space) if isinstance(leaf, spaces.Discrete)
         ]
-        self._sizes = self._read_sizes()
+        self._sizes = [leaf.n for leaf in self._discrete]
 
-    def check(self, owner: str) -> None:
-        """Raise `UserError` if a space differs from that with which the environment was made.
-
-        Args:
-            owner: Name of the environment.
-        """
-        found = [getattr(self._env, name) for name in self._names]
-        if found[0] is self._last[0] and found[1] is self._last[1] and self._read_sizes() == self._sizes:
+    def check(self) -> None:
+        """Raise `UserError` if a space differs from that with which the environment was made."""
+        observation_space, action_space = found = self._read(self._env)
+        are_same = observation_space is self._observation_space and action_space is self._action_space
+        if are_same and [leaf.n for leaf in self._discrete] == self._sizes:
             return
-        check_spaces_unchanged(owner, found, self._expected)
-        self._last = found
-
-    def _read_sizes(self) -> list[tuple[Any, Any]]:
-        return [(leaf.n, leaf.start) for leaf in self._discrete]
+        check_spaces_unchanged(self._owner, found, self._expected)
+        self._observation_space, self._action_space = found
 
 
 def check_spaces_unchanged(

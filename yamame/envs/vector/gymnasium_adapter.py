@@ -69,10 +69,14 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         self._mask_method = self._masks.vector_method(env)
         self._info_masks: list[Any] = [None] * self.num_envs
         self._env = env
-        self._fixed_spaces = FixedSpaces(env, ("single_observation_space", "single_action_space"))
+        self._fixed_spaces = FixedSpaces(
+            env, "the vector environment", ("single_observation_space", "single_action_space")
+        )
         self._fixed_single_spaces: list[FixedSpaces] = []
         if isinstance(env.unwrapped, SyncVectorEnv):
-            self._fixed_single_spaces = list(map(FixedSpaces, env.unwrapped.envs))
+            self._fixed_single_spaces = [
+                FixedSpaces(single, f"environment {row}") for row, single in enumerate(env.unwrapped.envs)
+            ]
         # Gymnasium seeds row i with seed + i, which must be a valid seed, too
         first = int(np.random.SeedSequence(seed).generate_state(1)[0] // 2)
         self._seed: int | None = min(first, MAX_RESET_SEED - self.num_envs)
@@ -180,10 +184,10 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
 
     def _check_spaces(self, rows: Bool[np.ndarray, "E"]) -> None:
         """Raise `UserError` if spaces have changed: of `rows`, where single environments are in this process."""
-        self._fixed_spaces.check("the vector environment")
+        self._fixed_spaces.check()
         for row, fixed_spaces in enumerate(self._fixed_single_spaces):
             if rows[row]:
-                fixed_spaces.check(f"environment {row}")
+                fixed_spaces.check()
 
     def _reset_all(self, new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
         if self._seed is None and not new_task.all():

@@ -164,7 +164,7 @@ class SerialVectorEnv(RenderableVectorEnv):
         )
         self._parser = ObservationParser(self.observation_space)
         self._envs = [self._masks.with_method(env) for env in envs]
-        self._fixed_spaces = [FixedSpaces(env) for env in envs]
+        self._fixed_spaces = [FixedSpaces(env, f"environment {row}") for row, env in enumerate(envs, first_row)]
         self._env_fn = env_fn
         self._seed = seed
         seeds = reset_seeds(np.random.SeedSequence(seed), first_row + self.num_envs)
@@ -236,8 +236,7 @@ class SerialVectorEnv(RenderableVectorEnv):
     def _reset_env(self, row: int, *, new_task: bool) -> tuple[Any, Mapping[str, Any]]:
         """Start an episode; return its first observation and info."""
         seed, self._seeds[row] = self._seeds[row], None
-        name = f"environment {self._first_row + row}"
-        self._fixed_spaces[row].check(name)
+        self._fixed_spaces[row].check()
         try:
             result = self._envs[row].reset(seed=seed, options=None if new_task else {"new_task": False})
         except TypeError as error:
@@ -252,7 +251,7 @@ class SerialVectorEnv(RenderableVectorEnv):
                 "shape_mismatch", "the environment's reset does not return (observation, info): is it made for old Gym?"
             )
         validate_infos(result[1:])
-        self._fixed_spaces[row].check(name)
+        self._fixed_spaces[row].check()
         return self._own(result)
 
     def _step_envs(self, actions: Sequence[Any]) -> list[Any]:
@@ -367,7 +366,8 @@ class SerialVectorEnv(RenderableVectorEnv):
         (env,) = make_envs(env_fn, 1)
         self._check_spaces(row, env, self._envs[row])
         self._restarts[row] += 1
-        self._envs[row], self._fixed_spaces[row] = self._masks.with_method(env), FixedSpaces(env)
+        self._envs[row] = self._masks.with_method(env)
+        self._fixed_spaces[row] = FixedSpaces(env, f"environment {self._first_row + row}")
         self._seeds[row] = restart_seed(self._seed, self._first_row + row, self._restarts[row])
         observation, info = self._reset_env(row, new_task=True)
         self._stack([observation], first_row=row)
