@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float32, Shaped, UInt8
+from jaxtyping import Bool, Float, Shaped, UInt8
 from typing_extensions import override
 
 from yamame.data.actions import (
@@ -31,6 +31,7 @@ from yamame.envs.vector.faults import (
     validate_finite,
     validate_infos,
 )
+from yamame.envs.vector.fixed_spaces import check_spaces_unchanged
 from yamame.envs.wrappers.instruction import is_goal_env
 from yamame.errors import UserError
 
@@ -166,6 +167,10 @@ class AgentVectorEnv(RenderableVectorEnv):
         seed, self._seeds[copy] = self._seeds[copy], None
         observations, infos = copy_arrays(env.reset(seed=seed))
         validate_infos([infos, *infos.values()])
+        for agent in env.agents:
+            found = env.observation_space(agent), env.action_space(agent)
+            if found[0] is not self.observation_space or found[1] is not self.env_action_space:
+                check_spaces_unchanged(f"agent {agent!r}", found, (self.observation_space, self.env_action_space))
         for row, agent in enumerate(self._agents, start=rows.start):
             self._waiting[row] = agent not in env.agents
             if not self._waiting[row]:
@@ -176,7 +181,7 @@ class AgentVectorEnv(RenderableVectorEnv):
             raise UserError("a parallel environment was reset without any agent: it needs at least one")
 
     def _observe(
-        self, reward: Float32[np.ndarray, "E"] | None = None, ended: Bool[np.ndarray, "E"] | None = None
+        self, reward: Float[np.ndarray, "E"] | None = None, ended: Bool[np.ndarray, "E"] | None = None
     ) -> dict[str, np.ndarray]:
         try:
             observation = self._parser.stack(self._observations)

@@ -1,6 +1,7 @@
 """Evaluation of a policy: returns and success rates with confidence intervals, determined by weights and seed."""
 
 import json
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
@@ -235,10 +236,16 @@ def evaluate_model(
 
 
 def evaluate_random_policy(config: RunConfig, *, trials: int, seed: int = EVALUATION_SEED) -> EvalResult:
-    """Evaluate uniformly random actions on the test tasks. Arguments are those of `evaluate_model`."""
+    """Evaluate uniformly random actions on the test tasks. Arguments are those of `evaluate_model`.
+
+    What is wrong with the size of rewards is printed on stderr.
+    """
     with closing(_start(config, config.env.eval_config(), trials=trials, seed=seed)) as collector:
         policy = RandomPolicy(collector.environments.action_space, np.random.default_rng(seed))
-        return _run_trials(collector, policy, trials=trials, deterministic=False)
+        result = _run_trials(collector, policy, trials=trials, deterministic=False)
+        if finding := collector.rewards.finding():
+            print(finding, file=sys.stderr)
+        return result
 
 
 def _evaluate_model(

@@ -47,7 +47,7 @@ ANSWERS: dict[str, tuple[Answer, str]] = {
     "truncated 2": (lambda step: (*step[:3], 2, step[4]), "truncated is neither True nor False"),
     "truncated None": (lambda step: (*step[:3], None, step[4]), "truncated is not a number"),
     "reward of 401 digits": (lambda step: (step[0], 10**400, *step[2:]), "a reward is not a number"),
-    "reward beyond float32": (lambda step: (step[0], 1e300, *step[2:]), "a reward has 1e+300, whose magnitude exceeds"),
+    "reward infinite": (lambda step: (step[0], -np.inf, *step[2:]), "returned infinity as reward at step"),
     "reward text": (lambda step: (step[0], "1.0", *step[2:]), "a reward is not a number"),
     "reward of shape (2,)": (lambda step: (step[0], np.ones(2), *step[2:]), "a reward has shape (2,)"),
     "mask NaN": (lambda step: (*step[:4], {"action_mask": [np.nan, 1.0]}), "an action mask has entries"),
