@@ -13,6 +13,7 @@ from jaxtyping import Bool, Int64, Shaped
 from typing_extensions import override
 
 from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, has_allowed_action, num_choices
+from yamame.data.observations import short_value
 from yamame.data.spaces import flatten_space, ordered_parts, stored_shape
 from yamame.envs.vector.faults import InvalidEnvOutputError
 from yamame.envs.wrapper_chain import wrapper_chain
@@ -253,7 +254,14 @@ def _flatten_sequences(mask: Any) -> Bool[np.ndarray, "A"]:
     if isinstance(mask, tuple | list):
         return np.concatenate([np.zeros(0, np.bool_), *map(_flatten_sequences, mask)])
     flat = np.asarray(mask).reshape(-1)
-    if flat.dtype.kind not in "biuf" or (flat.dtype.kind == "f" and np.isnan(flat).any()):
+    if flat.dtype.kind == "O" and isinstance(mask, np.ndarray) and mask.ndim:  # arrays of different lengths
+        return _flatten_sequences(mask.tolist())
+    if flat.dtype.kind not in "biuf":
+        raise UserError(
+            f"an action mask is or has {short_value(mask)}, expected 1 for each allowed action and 0 for each forbidden "
+            "one: fix the mask, or set env.action_mask_key to '' to ignore masks"
+        )
+    if flat.dtype.kind == "f" and np.isnan(flat).any():
         raise InvalidEnvOutputError("nonfinite", "an action mask has entries that are neither bools nor numbers")
     return _to_bools(flat)
 
