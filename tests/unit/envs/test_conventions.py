@@ -65,6 +65,24 @@ class ByProperty(Masked):
         return np.array(self.legal()[0])
 
 
+class ByArray(Masked):
+    """Keeps the mask in an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.action_masks = np.array([True, True, False])
+
+    def reset(self, **kwargs):
+        result = super().reset(**kwargs)
+        self.action_masks = np.array(self.legal()[0])
+        return result
+
+    def step(self, action):
+        result = super().step(action)
+        self.action_masks = np.array(self.legal()[0])
+        return result
+
+
 class NeedsAgent(Masked):
     def action_masks(self, agent):
         raise AssertionError("is not called")
@@ -104,6 +122,7 @@ MASKED = {
     "below a hand-made wrapper": lambda: HandMade(TimeLimit(Masked(), 10)),
     "list": lambda: Masked(as_list=True),
     "a property": ByProperty,
+    "an array": ByArray,
     "components": lambda: Masked(spaces.MultiDiscrete([3, 2])),
     "list of components": lambda: Masked(spaces.MultiDiscrete([3, 2]), as_list=True),
     "truncated": lambda: Masked(ends=(False, True)),
