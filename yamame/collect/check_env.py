@@ -13,6 +13,7 @@ from yamame.collect.collector import Collector, RandomPolicy
 from yamame.collect.episode_checks import OwnEnvConfig, are_equal, episode_findings, read_leaves
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
+from yamame.collect.markers import marker_findings
 from yamame.collect.undeclared import undeclared_findings
 from yamame.data.actions import ACTION_MASK_KEY, num_choices
 from yamame.data.spaces import describe_space, leaf_name, leaf_names, walk_space
@@ -41,10 +42,10 @@ def check_env(
     It finds trials that the seed does not determine, such as those with random numbers of `np.random`; episodes that
     repeat, seeds that change nothing, and copies that share state; tasks, observations and rewards that never vary;
     horizons that no trial reaches or that all exceed; goals that are reached at once; masks under a name that is not
-    used; observations that are not in the space; slow environments. It does not find what random actions do not reach
-    within these trials (the first 32 steps, for repeated episodes and shared state), an environment that is the same for every seed although it should vary, a
-    hidden task that repeats behind observations that vary, rewards that are wrong, and what happens in other processes
-    only.
+    used; observations that are not in the space, or whose numbers mark missing values; slow environments. It does not
+    find what random actions do not reach within these trials (the first 32 steps, for repeated episodes and shared
+    state), an environment that is the same for every seed although it should vary, a hidden task that repeats behind
+    observations that vary, rewards that are wrong, and what happens in other processes only.
 
     Args:
         env: Function that makes the environment, or its Gymnasium id.
@@ -96,6 +97,7 @@ def check_env(
         *episode_findings(config, seed, is_reproducible=is_reproducible),
         *_unused_masks(env, played),
         *undeclared_findings(env),
+        *marker_findings(played),
         *_space_findings(config, seed),
     ]
 

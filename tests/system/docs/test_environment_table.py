@@ -167,7 +167,9 @@ def _(capsys):
             return {"bit": super().show(bit), "hint": bit}
 
     (finding,) = yamame.check_env(More, horizon=9)
-    assert finding.startswith("observation 'hint' is not in the observation space, so that the agent does not observe it")
+    assert finding.startswith(
+        "observation 'hint' is not in the observation space, so that the agent does not observe it"
+    )
 
 
 @row('reports `info["success"]`')

@@ -306,6 +306,19 @@ def test_parts_that_are_not_in_the_space_are_found(space, observe, name):
     assert finding.startswith(f"observation {name!r} is not in the observation space")
 
 
+@pytest.mark.parametrize(("marker", "is_found"), [(1e6, True), (-1e9, True), (60.0, False)])
+def test_numbers_that_mark_missing_values_are_found(marker, is_found):
+    class NoEcho(Point):
+        observation_space = spaces.Box(-np.inf, np.inf, (2,))
+
+        def observe(self):
+            return np.array([self.x, marker if self.t == 2 else self.x], np.float32)
+
+    findings = yamame.check_env(NoEcho, horizon=32)
+    assert len(findings) == is_found, findings
+    assert all(f.startswith(f"observation 'observation' at [1] is sometimes {marker:g}, so far") for f in findings)
+
+
 def test_a_time_limit_that_is_shorter_than_the_horizon_is_found():
     class Truncates(Point):
         def step(self, action):
