@@ -30,8 +30,8 @@ def marker_findings(played: Sequence[Trajectory]) -> list[str]:
                 where = f" at {list(index)}" if index else ""
                 return [
                     f"observation {name!r}{where} is sometimes {marker:g}, so far from its other numbers that these "
-                    "look alike: if it marks a missing value, give the largest usual number and a feature of its own that "
-                    "is 1 where the value is missing"
+                    "look alike: if it marks a missing value, give the largest usual number and a feature of its own "
+                    "that is 1 where the value is missing"
                 ]
     return []
 

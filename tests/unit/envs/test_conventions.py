@@ -153,6 +153,15 @@ def test_action_masks_of_a_method_are_obeyed(name, num_workers):
     assert all(len(trial) == 4 and ACTION_MASK_KEY in trial.observation for trial in played)
 
 
+def test_a_mask_may_be_an_array_of_arrays():
+    class Ragged(Masked):
+        def action_masks(self):
+            return np.array([np.array(part) for part in self.legal()], dtype=object)
+
+    played = play(EnvFnConfig(env_fn=lambda: Ragged(spaces.MultiDiscrete([3, 2])), horizon=8, num_workers=0), 2)
+    assert all(trial.observation[ACTION_MASK_KEY].shape[1] == 5 for trial in played)
+
+
 def test_a_method_with_arguments_gives_no_masks():
     assert all(ACTION_MASK_KEY not in trial.observation for trial in play(EnvFnConfig(env_fn=NeedsAgent, horizon=8), 1))
 
