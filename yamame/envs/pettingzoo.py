@@ -27,6 +27,7 @@ from yamame.envs.vector.faults import (
     reset_seeds,
     stack_flags,
     stack_rewards,
+    stack_successes,
     success_entry,
     validate_finite,
     validate_infos,
@@ -205,7 +206,7 @@ class AgentVectorEnv(RenderableVectorEnv):
         self._reports_success |= any(value is not None for value in values)
         if not self._reports_success:
             return None
-        return stack_flags("info['success']", [value or False for value in values]) & is_transition
+        return stack_successes(self._infos) & is_transition
 
     def _check_spaces(self, env: Any) -> None:
         if _possible_agents(env) != self._agents:

@@ -14,9 +14,11 @@ from yamame.collect.collector import Collector, RandomPolicy
 from yamame.collect.episode_checks import OwnEnvConfig, are_equal, episode_findings, read_leaves
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
+from yamame.collect.markers import marker_findings
+from yamame.collect.undeclared import undeclared_findings
 from yamame.data.actions import ACTION_MASK_KEY, num_choices
 from yamame.data.schema import TaskSpec
-from yamame.data.spaces import describe_space, leaf_name, walk_space
+from yamame.data.spaces import describe_space, leaf_name, leaf_names, walk_space
 from yamame.data.trajectory import Trajectory
 from yamame.envs.env_fn import EnvFn, env_config
 from yamame.envs.gymnasium import make_env
@@ -47,10 +49,11 @@ def check_env(
     It finds trials that the seed does not determine, such as those with random numbers of `np.random`; episodes that
     repeat, seeds that change nothing, and copies that share state; tasks, observations and rewards that never vary;
     horizons that no trial reaches or that all exceed; goals that are reached at once; masks under a name that is not
-    used; numbers that float32 rounds; slow environments. It does not find what random actions do not reach within these
-    trials (the first 32 steps, for repeated episodes and shared state), an environment that is the same for every seed
-    although it should vary, a hidden task that repeats behind observations that vary, rewards that are wrong, and what
-    happens in other processes only.
+    used; observations that are not in the space, or whose numbers mark missing values; numbers that float32 rounds;
+    slow environments. It does not find what random actions do not reach within these trials (the first 32 steps, for
+    repeated episodes and shared state), an environment that is the same for every seed although it should vary, a
+    hidden task that repeats behind observations that vary, rewards that are wrong, and what happens in other processes
+    only.
 
     Args:
         env: Function that makes the environment, or its Gymnasium id.
@@ -107,6 +110,8 @@ def check_env(
         *episode_findings(config, seed, is_reproducible=is_reproducible),
         *_rounded_leaves(played),
         *_unused_masks(env, played),
+        *undeclared_findings(env),
+        *marker_findings(played),
         *_space_findings(task),
     ]
 
@@ -190,10 +195,10 @@ def _unused_masks(env: EnvFn | str, played: list[Trajectory]) -> list[str]:
             return []
         info: Any = made.reset(seed=0)[1]
         names = {*info, *(name for each in wrapper_chain(made) for name in dir(each))}
-        names |= set(made.observation_space) if isinstance(made.observation_space, gymnasium.spaces.Dict) else set()
+        names |= set(leaf_names(made.observation_space))
     return [
         f"{name} of the environment is not used: return the mask in info['action_mask'] at every reset and step, or "
         "from a method action_masks(), or name an entry of info or of the observation by env.action_mask_key"
         for name in sorted(map(str, names))
-        if _UNUSED_MASK.fullmatch(name)
+        if _UNUSED_MASK.fullmatch(name.rpartition("/")[2])
     ][:1]

@@ -15,7 +15,7 @@ from torch import nn
 from yamame.algorithms.base import model_device
 from yamame.collect.collector import Collector, Policy, RandomPolicy
 from yamame.collect.exploration import Explorer, NoExploration
-from yamame.collect.faults import FaultToleranceConfig
+from yamame.collect.faults import RESTARTS, FaultToleranceConfig, print_failed_trials
 from yamame.collect.statistics import TrialSummary, success_rate, summarize_trial
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
@@ -118,6 +118,7 @@ def _run_trials(
                 num_left -= 1
         if counter:
             counter.update(trials - num_left)
+    print_failed_trials("an evaluation", failed=collector.faults.metrics()[RESTARTS], completed=trials)
     return _aggregate([summary for of_env in summaries for summary in of_env], confidence_seed)
 
 
@@ -182,14 +183,21 @@ _MAX_SEED = 1 << 63
 
 def check_seed(seed: int) -> None:
     """Raise `UserError` for a seed that random generators do not accept."""
+    _check_whole("seed", seed)
     if not 0 <= seed < _MAX_SEED:
         raise UserError(f"cannot evaluate with seed {seed}: pass at least 0 and less than 2 ** 63")
 
 
 def check_trials(trials: int) -> None:
     """Raise `UserError` for a number of trials below 1 or above `MAX_TRIALS`."""
+    _check_whole("trials", trials)
     if not 1 <= trials <= MAX_TRIALS:
         raise UserError(f"cannot play {trials} trials: pass at least 1 and at most {MAX_TRIALS:,}")
+
+
+def _check_whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise UserError(f"{name} is {value!r}: pass a whole number")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -162,6 +162,20 @@ def _(capsys):
     assert finding.startswith("legal_actions of the environment is not used: return the mask in info['action_mask']")
 
 
+@row("returns parts of an observation that its space lacks")
+def _(capsys):
+    class More(Bit):
+        observation_space = spaces.Dict(bit=Bit.observation_space)
+
+        def show(self, bit):
+            return {"bit": super().show(bit), "hint": bit}
+
+    (finding,) = yamame.check_env(More, horizon=9)
+    assert finding.startswith(
+        "observation 'hint' is not in the observation space, so that the agent does not observe it"
+    )
+
+
 @row('reports `info["success"]`')
 def _(capsys):
     class Reports(Bit):

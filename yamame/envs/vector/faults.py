@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
 from typing_extensions import override
 
-from yamame.data.observations import OutOfSpaceError
+from yamame.data.observations import OutOfSpaceError, short_value
 from yamame.data.step import MAX_ABS_REWARD
 from yamame.errors import UserError, describe_error, error_message
 from yamame.types import Fault, FaultKind
@@ -151,6 +151,36 @@ def success_entry(info: Mapping[str, Any]) -> Any:
     success = info.get("success")
     success = info.get("is_success") if success is None else success
     return success.item() if isinstance(success, np.ndarray) and success.size == 1 else success
+
+
+def stack_successes(infos: Sequence[Mapping[str, Any]]) -> Bool[np.ndarray, "E"]:
+    """Return the success signal of each info, False without one. Raises `UserError` as `stack_success_flags` does."""
+    key = "success" if any(info.get("success") is not None for info in infos) else "is_success"
+    values = [success_entry(info) for info in infos]
+    return stack_success_flags(f"info[{key!r}]", [False if value is None else value for value in values])
+
+
+def stack_success_flags(name: str, values: Sequence[Any] | np.ndarray) -> Bool[np.ndarray, "E"]:
+    """Return success signals as bools.
+
+    Raises `UserError` if one of them is neither a bool nor 0 or 1: a restart does not mend a signal of another kind,
+    and trials that only end this way when they succeed would be left out.
+    """
+    try:
+        return stack_flags(name, values)
+    except InvalidEnvOutputError as error:
+        found = next((value for value in values if not _is_flag(name, value)), values)
+        raise UserError(
+            f"{name} is {short_value(found)}, expected True or False (or 1 or 0): signal success so, at the end of "
+            "episodes too"
+        ) from error
+
+
+def _is_flag(name: str, value: Any) -> bool:
+    try:
+        return stack_flags(name, [value]).shape == (1,)
+    except InvalidEnvOutputError:
+        return False
 
 
 def validate_infos(infos: Sequence[Any]) -> None:

@@ -24,6 +24,7 @@ from yamame.envs.vector.faults import (
     out_of_space_error,
     stack_flags,
     stack_rewards,
+    stack_success_flags,
     validate_finite,
     validate_infos,
 )
@@ -373,4 +374,4 @@ def _success_entry(info: Mapping[str, Any]) -> Bool[np.ndarray, "E"] | None:
     if values.size == len(values):  # Gymnasium stacks arrays of one number
         values = values.reshape(-1)
     is_given = np.broadcast_to(info.get(f"_{key}", True), values.shape)
-    return stack_flags(f"info[{key!r}]", np.where(is_given, values, np.zeros_like(values)))
+    return stack_success_flags(f"info[{key!r}]", np.where(is_given, values, np.zeros_like(values)))

@@ -38,7 +38,7 @@ from yamame.envs.vector.faults import (
     restart_with_retries,
     stack_flags,
     stack_rewards,
-    success_entry,
+    stack_successes,
     validate_finite,
     validate_infos,
 )
@@ -386,7 +386,6 @@ class SerialVectorEnv(RenderableVectorEnv):
         reports_success = any(info.get("success") is not None or info.get("is_success") is not None for info in infos)
         if not (reports_success or self._reports_success):
             return None
-        values = [success_entry(info) for info in infos]
-        success = stack_flags("info['success']", [False if value is None else value for value in values])
+        success = stack_successes(infos)
         self._reports_success = True
         return success
