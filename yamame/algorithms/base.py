@@ -38,15 +38,11 @@ class Algorithm(ABC):
     """Learning from trajectories. Environments, replay, collection, evaluation and tools do not depend on it."""
 
     model: nn.Module
-    """All weights. Policies have copies of those that act."""
+    """All weights. Policies (`AlgorithmConfig.build_policy`) have copies of those that act."""
     compute: Compute
     generator: torch.Generator
     """Random stream of the updates, on the device of the model. With several ranks each has its own."""
     num_updates: int
-
-    @abstractmethod
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> TrainedPolicy:
-        """Return a policy with the present weights and empty memory; `generator` samples its actions."""
 
     def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
         """Yield `count` batches: windows that the sampler samples, or another selection."""
@@ -133,9 +129,14 @@ class AlgorithmConfig(ABC):
         collects: bool = False,
         cuda_graph: bool = False,
     ) -> TrainedPolicy:
-        """Return a policy with the weights of a model, for evaluations, or to collect trajectories to train from.
+        """Return a policy with a copy of the weights of a model, and with empty memory.
 
-        With `cuda_graph`, on a GPU it may replay its step as a CUDA graph.
+        Args:
+            model: The networks.
+            num_envs: Number of environments that it acts in.
+            generator: Samples its actions; on the device of the model.
+            collects: It collects trajectories to train from, in any process of a run; off: it acts as in evaluations.
+            cuda_graph: On a GPU, it may replay its step as a CUDA graph.
         """
 
     @abstractmethod

@@ -154,7 +154,13 @@ def build_components(
         explorer = Explorer(config.exploration, envs.action_space, config.num_envs, rng)
         experience = LocalExperience(
             Collector(envs, config.env.task_name, explorer, config.fault_tolerance),
-            algorithm.policy(num_envs=config.num_envs, generator=_torch_generator(acting, compute.device)),
+            config.algorithm.build_policy(
+                model,
+                num_envs=config.num_envs,
+                generator=_torch_generator(acting, compute.device),
+                collects=True,
+                cuda_graph=compute.cuda_graph,
+            ),
             deterministic=config.deterministic_actions,
             rng=rng,
             remake=partial(_remake, config, int(environments.generate_state(1)[0])),

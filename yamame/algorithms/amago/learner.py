@@ -20,7 +20,6 @@ from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.algorithms.base import Algorithm, Metrics
 from yamame.algorithms.divergence import check_divergence
-from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
@@ -155,17 +154,6 @@ class Learner(Algorithm):
     def consecutive_nonfinite(self) -> int:
         """Number of such updates since the last finite one."""
         return int(self._consecutive_nonfinite)
-
-    @override
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> NetworkPolicy:
-        """Return a policy with the present weights, or their moving averages."""
-        return NetworkPolicy(
-            self.agent,
-            num_envs=num_envs,
-            generator=generator,
-            records_log_prob=self.config.td.trace_decay > 0,
-            cuda_graph=self.compute.cuda_graph,
-        )
 
     @override
     def update(self, batch: Batch) -> Metrics:

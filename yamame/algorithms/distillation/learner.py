@@ -13,7 +13,6 @@ from yamame.algorithms.base import Algorithm, Metrics
 from yamame.algorithms.distillation.agent import DistillationAgent
 from yamame.algorithms.distillation.losses import imitation_loss
 from yamame.algorithms.divergence import check_divergence
-from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
@@ -99,12 +98,6 @@ class Distillation(Algorithm):
     def consecutive_nonfinite(self) -> int:
         """Number of updates since the last finite one that were skipped."""
         return int(self._consecutive_nonfinite)
-
-    @override
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> NetworkPolicy:
-        return NetworkPolicy(
-            self.agent, num_envs=num_envs, generator=generator, clips=False, cuda_graph=self.compute.cuda_graph
-        )
 
     @override
     def update(self, batch: Batch) -> Metrics:

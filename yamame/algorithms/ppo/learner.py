@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from yamame.algorithms.base import Algorithm, Metrics, Replay
 from yamame.algorithms.divergence import check_divergence
-from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.on_policy import Annotations, NewTrials, PassesConfig
 from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.algorithms.ppo.advantages import RunningDeviation, generalized_advantages
@@ -141,17 +140,6 @@ class PPO(Algorithm):
         self._spread = RunningDeviation(_SPREAD_RATE)
         self._last_batch: Batch | None = None
         self._run_ahead = BoundedRunAhead(compute.device)
-
-    @override
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> NetworkPolicy:
-        return NetworkPolicy(
-            self.agent,
-            num_envs=num_envs,
-            generator=generator,
-            records_log_prob=True,
-            clips=False,
-            cuda_graph=self.compute.cuda_graph,
-        )
 
     @override
     def updates_due(self, replay: Replay) -> int:

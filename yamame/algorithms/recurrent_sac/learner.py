@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from yamame.algorithms.base import Algorithm, Metrics
 from yamame.algorithms.divergence import check_divergence
-from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.algorithms.recurrent_sac.agent import Encoders, RecurrentAgent
 from yamame.data.batch import Batch
@@ -154,17 +153,6 @@ class RecurrentSAC(Algorithm):
     def consecutive_nonfinite(self) -> int:
         """Number of updates since the last finite one that were skipped."""
         return int(self._consecutive_nonfinite)
-
-    @override
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> NetworkPolicy:
-        """Return a policy with the present weights that collects trajectories."""
-        return NetworkPolicy(
-            self.agent,
-            num_envs=num_envs,
-            generator=generator,
-            action_noise=self.config.exploration_noise if self.config.method == "td3" else 0.0,
-            cuda_graph=self.compute.cuda_graph,
-        )
 
     @override
     def update(self, batch: Batch) -> Metrics:
