@@ -9,8 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from yamame.algorithms.acting_model import ActingModel
-from yamame.algorithms.amago.analysis import action_distributions
-from yamame.algorithms.analysis import AgentAnalysis, ValueFunction
+from yamame.algorithms.analysis import AgentAnalysis, ValueFunction, action_distributions
 from yamame.algorithms.base import model_device
 from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.recurrent_sac.agent import RecurrentAgent
