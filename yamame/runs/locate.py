@@ -46,12 +46,6 @@ def locate_run(source: str | Path) -> Path:
     return path
 
 
-def absolute_source(source: str | Path) -> str:
-    """Return a source that is the same in every working directory."""
-    name = str(source)
-    return name if name.startswith((ZOO, HUB)) else str(Path(source).resolve())
-
-
 def zoo_names() -> list[str]:
     """Return the names of the policies in the zoo, sorted."""
     return sorted(path.name for path in ZOO_FOLDER.glob("*") if is_policy_folder(path))
