@@ -35,7 +35,8 @@ _PAGE_BYTES = 8192
 _LOG_PAGES = 4096
 """Pages of the write-ahead log at which SQLite copies them to the file."""
 _BUSY_SECONDS = 60.0
-_MAX_ID = 1 << 62
+MAX_ID = 1 << 62
+"""Larger ids are taken for corrupted ones."""
 _CORRUPTION = (
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
@@ -206,7 +207,7 @@ class Transaction:
 def counter(connection: sqlite3.Connection, name: str) -> int:
     """Return a counter; 0 if it was never set or is no valid id."""
     row = connection.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
-    return row[0] if row and isinstance(row[0], int) and 0 <= row[0] <= _MAX_ID else 0
+    return row[0] if row and isinstance(row[0], int) and 0 <= row[0] <= MAX_ID else 0
 
 
 def next_id(connection: sqlite3.Connection) -> int:
