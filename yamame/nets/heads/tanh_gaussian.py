@@ -42,7 +42,7 @@ class TanhGaussianPolicy:
         return TanhGaussianPolicy(mean_NGA=mean, log_std_NGA=MIN_LOG_STD + half_range * (raw_log_std.tanh() + 1.0))
 
     def log_prob(self, action_NA: Float[Tensor, "N A"]) -> Float[Tensor, "N G"]:
-        """Return the log-density of one action per token for every discount. Actions are clamped to +-0.99."""
+        """Return the log-density of one action per token for every gamma. Actions are clamped to +-0.99."""
         action = action_NA.clamp(-0.99, 0.99)[:, None]
         gaussian = (action.atanh() - self.mean_NGA) * (-self.log_std_NGA).exp()
         log_density = -0.5 * gaussian.square() - self.log_std_NGA - _HALF_LOG_TAU
@@ -72,7 +72,7 @@ class TanhGaussianPolicy:
         return (self.log_std_NGA + _NORMAL_ENTROPY + log_slope).sum(-1)
 
     def sample(self, generator: torch.Generator) -> Float[Tensor, "N G A"]:
-        """Sample one action for every discount."""
+        """Sample one action for every gamma."""
         mean = self.mean_NGA
         return self.action_vector(torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device))
 
