@@ -35,7 +35,7 @@ class Replay:
 
 
 class Algorithm(ABC):
-    """Learning from trajectories. Environments, replay, collection, evaluation and tools do not depend on it."""
+    """A model and its updates from trajectories. Its state is what a checkpoint needs to continue them."""
 
     model: nn.Module
     """All weights. Policies (`AlgorithmConfig.build_policy`) have copies of those that act."""
@@ -43,6 +43,7 @@ class Algorithm(ABC):
     generator: torch.Generator
     """Random stream of the updates, on the device of the model. With several ranks each has its own."""
     num_updates: int
+    """Number of updates so far."""
 
     def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
         """Yield `count` batches: windows that the sampler samples, or another selection."""
@@ -153,12 +154,14 @@ class AlgorithmConfig(ABC):
     def remarks(self, task: TaskSpec, *, offline_only: bool = False) -> list[str]:
         """Return what is unusual about a task for this agent, one sentence each, to be printed before training.
 
-        `offline_only`: it learns from stored data alone.
+        Args:
+            task: Spaces and horizon.
+            offline_only: Whether the run learns from stored data alone.
         """
         return []
 
     def memory_remarks(self, task: TaskSpec, *, context_length: int) -> list[str]:
-        """Return what is unusual about a context length for this agent, likewise."""
+        """Return what is unusual about a context length for this agent, as `remarks` does about the task."""
         return []
 
     def num_policies(self, model: nn.Module) -> int:

@@ -2,7 +2,7 @@
 
     records       the trajectories
     quarantined   ids that must not be sampled, with the reason: of records that are corrupted, or were lost in a repair
-    counters      `next_id`; `deleted_before`: older ids were deleted in turn, the protected ones excepted
+    counters      `next_id`; `deleted_before`: smaller ids were evicted and deleted, the protected ones excepted
 
 A commit is on the disk when `write` returns. SQLite finds what is wrong with its pages; the contents of records have
 checksums of their own (`codec`), and each id is stored twice, since a flipped bit would make it another valid id.
@@ -54,7 +54,7 @@ class RecordTag(Enum):
     PROTECTED = 1
     """Never evicted."""
     IMPORTED = 2
-    """Evicted in turn."""
+    """Evicted as the run's own records are: the oldest first."""
 
     @staticmethod
     def from_value(value: object) -> "RecordTag | None":

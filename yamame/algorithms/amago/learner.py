@@ -79,7 +79,7 @@ class LearnerConfig:
 
     @property
     def is_pessimistic(self) -> bool:
-        """Whether targets are minima of critics: not by choice, nor if the actor only imitates."""
+        """Whether targets are minima over critics, as configured. Without a policy gradient they are means."""
         return self.td.critic_reduction == "min" and self.policy_gradient.weight > 0
 
     def lr_at(self, update: int) -> float:
@@ -96,8 +96,15 @@ class Learner(Algorithm):
     reads. With several ranks, losses, gradients and statistics are means over the tokens of all ranks' batches; the
     gradient is all-reduced once, and updates are not captured as CUDA graphs.
 
-    The agent is moved to `compute.device`, on which `generator` is: the random stream of targets and actions. Raises
-    `UserError` if there is a world-model loss and the agent has no such head, and likewise for moving averages.
+    Args:
+        agent: Networks, which are moved to `compute.device`.
+        config: Losses and optimizer.
+        generator: Samples the actions and subsets of critics in targets and losses; on `compute.device`.
+        compute: Device, precision and compilation.
+        distributed: This process among the learners.
+
+    Raises:
+        UserError: If there is a world-model loss, or an averaging rate, and the agent was made without its part.
     """
 
     def __init__(
@@ -198,6 +205,7 @@ class Learner(Algorithm):
         check_divergence(self.consecutive_nonfinite, self.config.max_nonfinite_updates, self._last_batch)
 
     def _update_eagerly(self, batch: Batch) -> Metrics:
+        """Make one gradient step. Everything that it changes is a persistent tensor, so that it can be captured."""
         agent, config = self.agent, self.config
         batch = batch.to(self.compute.device, non_blocking=True)
         # 1. tokens -> states; the statistics that move here are put back at the end if the update is not finite

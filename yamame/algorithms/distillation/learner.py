@@ -59,8 +59,8 @@ class DistillationLearnerConfig:
 class Distillation(Algorithm):
     """Supervised prediction of the next action at every step of windows of histories (Laskin et al. 2022).
 
-    A window that spans several attempts shows how their learner became better. Who predicts it in a new task becomes
-    better there, too, without updates.
+    A window that spans several attempts shows how their learner became better. A policy that predicts its actions in a
+    new task becomes better there, too, without updates.
 
     An update makes no host synchronization, and one whose loss or gradient is not finite changes nothing but its
     counter. With several ranks, loss, gradient and statistics are means over the tokens of all ranks' batches. Encoders

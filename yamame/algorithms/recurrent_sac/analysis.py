@@ -74,7 +74,7 @@ class RecurrentSACValues(ValueFunction):
 
 
 class _CriticMemory(ActingModel):
-    """The encoders of the critics in the place of the actor's."""
+    """The encoders of the critics in place of the actor's."""
 
     def __init__(self, agent: RecurrentAgent) -> None:
         super().__init__()

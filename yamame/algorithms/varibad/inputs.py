@@ -50,7 +50,7 @@ class PresentEncoder(nn.Module):
 
 
 class HyperStateTimestepEncoder(nn.Module):
-    """[vector for the belief, vector for the policy] of each timestep, in the place of a `TimestepEncoder`.
+    """[vector for the belief, vector for the policy] of each timestep, in place of a `TimestepEncoder`.
 
     Args:
         history: Of the belief: observation, previous action, previous reward, reset flag and time.
