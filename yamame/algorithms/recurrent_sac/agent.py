@@ -11,7 +11,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from typing_extensions import override
 
-from yamame.algorithms.acting_model import ActingModel
+from yamame.algorithms.acting_model import ActingModel, batch_features
 from yamame.algorithms.networks import NetworksConfig
 from yamame.algorithms.recurrent_sac.deterministic_actor import DeterministicActor
 from yamame.data.actions import PolicyActionSpace, num_choices
@@ -179,14 +179,7 @@ class RecurrentAgent(ActingModel):
 
     def features(self, batch: Batch) -> Float[Tensor, "N F"]:
         """Return the vector part of the input of all timestep encoders, before normalization."""
-        return self.encoders.timestep_encoder.features(
-            observation=batch.observation,
-            previous_action=batch.previous_action,
-            previous_reward=batch.previous_reward,
-            episode_start=batch.episode_start,
-            time=batch.time,
-            horizon=batch.horizon,
-        )
+        return batch_features(self.encoders.timestep_encoder, batch)
 
     @torch.no_grad()
     def update_statistics(
