@@ -8,9 +8,9 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from yamame.api import Run, open, resume, train
-    from yamame.collect.check_env import check_env
     from yamame.errors import UserError
     from yamame.policy.loaded import LoadedPolicy, load
+    from yamame.tools.check_env import check_env
     from yamame.training.callbacks import Callback, RunProgress
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Import a public name on first use, so that `import yamame` does not import PyTorch."""
     modules = {"UserError": "errors", "Callback": "training.callbacks", "RunProgress": "training.callbacks"}
-    modules |= {"check_env": "collect.check_env", "load": "policy.loaded", "LoadedPolicy": "policy.loaded"}
+    modules |= {"check_env": "tools.check_env", "load": "policy.loaded", "LoadedPolicy": "policy.loaded"}
     if name in __all__:
         with import_module("yamame.errors").require_pytorch(f"yamame.{name}"):
             return getattr(import_module(f"yamame.{modules.get(name, 'api')}"), name)

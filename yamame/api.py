@@ -16,6 +16,7 @@ from jaxtyping import Float64
 from yamame.algorithms.base import AlgorithmConfig
 from yamame.config.named_code import (
     caller_modules,
+    check_modules,
     describe_function,
     import_name,
     modules_of,
@@ -40,7 +41,7 @@ from yamame.recipes import (
 from yamame.run_config import RunConfig
 from yamame.runs.checkpoint import list_checkpoints
 from yamame.runs.directory import BEST, CHECKPOINTS, LATEST, MILESTONES
-from yamame.runs.locate import locate_run
+from yamame.runs.locate import check_source, locate_run
 from yamame.tools.export.policy import export_policy
 from yamame.tools.report import write_report_if_finished
 from yamame.tools.video import record_video
@@ -237,10 +238,8 @@ def train(
     """
     check_preset(preset)
     if init_from is not None:
-        settings["init_from"] = str(
-            locate_run(init_from.directory if isinstance(init_from, Run) else init_from).resolve()
-        )
-    with caller_modules([*modules, *modules_of(task, eval_env_fn)]):
+        settings["init_from"] = str(locate_run(check_source(init_from)).resolve())
+    with caller_modules([*check_modules(modules), *modules_of(task, eval_env_fn)]):
         if isinstance(task, str) and not (is_env_id(task) or ":" in task):
             if eval_env_fn is not None:
                 raise UserError("recipes have test tasks of their own: leave eval_env_fn out")
@@ -256,7 +255,7 @@ def train(
         _check_names(settings, recipe.make_config(recipe.env))
         config = config_from_overrides(recipe, variants, settings, size=size, model=model)
         metadata = make_metadata(recipe, config)
-        directory = Path(run_dir) if run_dir else None
+        directory = Path(check_source(run_dir)) if run_dir else None
         result = runs.train_run(
             config, metadata, run_dir=directory, quiet=_is_quiet(quiet), callbacks=callbacks, track=track
         )
@@ -313,7 +312,7 @@ def _own_env_config(
 
 
 def resume(
-    run: str | Path,
+    run: Run | str | Path,
     *,
     env_steps: int | float | None = None,
     env_fn: EnvFn | str | None = None,
@@ -327,7 +326,7 @@ def resume(
     """Resume training from the latest checkpoint. A finished run stays as it is, unless it gets more steps.
 
     Args:
-        run: Run directory.
+        run: Run, or its directory.
         env_steps: New total number of environment steps, to which a run trains even if it had solved its task; None:
             that of the config.
         env_fn: As in `open`.
@@ -348,7 +347,7 @@ def resume(
 
 
 def open(
-    run: str | Path,
+    run: Run | str | Path,
     *,
     env_fn: EnvFn | str | None = None,
     eval_env_fn: EnvFn | None = None,
@@ -357,7 +356,7 @@ def open(
     """Open a run or policy: to read its metrics, evaluate, resume, record or load its policy.
 
     Args:
-        run: Run directory, `zoo:NAME`, or `hf://user/repo[@revision]`, which is downloaded from the Hugging Face Hub.
+        run: Run or its directory, `zoo:NAME`, or `hf://user/repo[@revision]`, which is downloaded from Hugging Face.
         env_fn: The function that makes the run's environment, if it was trained with one, or another environment with
             the same spaces: a function, its name `module:function`, or a Gymnasium id. What is passed is what is
             evaluated. None: as the run directory says, which names functions but does not contain them.
@@ -373,7 +372,7 @@ def open(
 
 
 def _open(
-    run: str | Path,
+    run: Run | str | Path,
     env_fn: EnvFn | str | None,
     eval_env_fn: EnvFn | None,
     modules: Sequence[str | ModuleType],
@@ -381,7 +380,7 @@ def _open(
     keeps_test_tasks: bool,
 ) -> Run:
     directory = locate_run(run)
-    with caller_modules([*modules, *modules_of(env_fn, eval_env_fn)]):
+    with caller_modules([*check_modules(modules), *modules_of(env_fn, eval_env_fn)]):
         if env_fn is None and eval_env_fn is None:
             config = read_config(directory)
         else:

@@ -10,6 +10,7 @@ from typing_extensions import override
 from yamame.collect.exploration import Explorer
 from yamame.collect.faults import FaultMonitor, FaultToleranceConfig
 from yamame.collect.frame_buffer import FrameBuffer
+from yamame.collect.reward_range import RewardRange
 from yamame.collect.rollout_buffer import RolloutBuffer
 from yamame.data.actions import (
     ACTION_MASK_KEY,
@@ -104,6 +105,7 @@ class Collector:
         self.task = task
         self.explorer = explorer
         self.faults = FaultMonitor(faults or FaultToleranceConfig())
+        self.rewards = RewardRange()
         self.env_steps = 0
         """Transitions so far, summed over environments. Exploration is scheduled by it."""
         self.remote_env_steps = 0
@@ -298,7 +300,9 @@ class Collector:
             episode_start = np.append(read("episode_start"), False)
             goals, terminated, truncated = step.goals, bool(step.terminated[env]), bool(step.truncated[env])
         leaves = observation | {name: leaf for name, leaf in frames.items() if isinstance(leaf, np.ndarray)}
-        reward = read("reward")
+        exact_reward = read("reward")
+        reward = exact_reward.astype(np.float32)
+        self.rewards.record(exact_reward)
         is_last = np.arange(len(reward)) == len(reward) - 1
         return Trajectory(
             reward=reward,
@@ -342,7 +346,7 @@ def _next_input(
     moved_E = step.is_transition
     time_E = np.where(ended_E, 0, now.time + moved_E)
     previous_action = np.where(moved_E.reshape(-1, *[1] * (action.ndim - 1)), action, now.previous_action)
-    previous_reward = np.where(moved_E, step.reward, now.previous_reward)
+    previous_reward = np.where(moved_E, step.reward.astype(np.float32), now.previous_reward)
     previous_action[ended_E] = 0
     previous_reward[ended_E] = 0.0
     return PolicyInput(

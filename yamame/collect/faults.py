@@ -31,6 +31,25 @@ class RateLimitedPrinter:
 
 
 RESTARTS = "faults/restarts"
+_NOTABLE = 0.05
+"""Fraction of failed trials from which on a line says so."""
+
+
+def print_failed_trials(what: str, *, failed: float, completed: int) -> None:
+    """Print a line if so many trials of a run or an evaluation failed that its results may be wrong.
+
+    Args:
+        what: The run or evaluation.
+        failed: Number of faults.
+        completed: Number of trials that completed.
+    """
+    if failed and failed >= _NOTABLE * (failed + completed):
+        print(
+            f"{what}: {failed:,.0f} trials failed beside {completed:,} that completed, on which alone it rests: if "
+            "they fail by what the agent does, such as when it succeeds, it is wrong; fix the environment "
+            "(fault_tolerance.max_restarts=0 stops at the first fault)",
+            file=sys.stderr,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

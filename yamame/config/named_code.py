@@ -8,7 +8,7 @@ package that is named includes its modules.
 import importlib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -55,7 +55,7 @@ def caller_modules(modules: Iterable[str | ModuleType], *, advice: str | None = 
     Raises:
         UserError: If a module cannot be imported.
     """
-    imported = [import_module(module) if isinstance(module, str) else module for module in modules]
+    imported = [import_module(module) if isinstance(module, str) else module for module in check_modules(modules)]
     named = {_module_name(module.__name__): module for module in imported}
     token = _caller_modules.set({**_caller_modules.get({}), **named})
     advice_token = _advice.set(advice or _advice.get(_DEFAULT_ADVICE))
@@ -64,6 +64,14 @@ def caller_modules(modules: Iterable[str | ModuleType], *, advice: str | None = 
     finally:
         _caller_modules.reset(token)
         _advice.reset(advice_token)
+
+
+def check_modules(modules: Any) -> Sequence[str | ModuleType]:
+    """Return a list of modules or their names. Raises `UserError` for a single one."""
+    if isinstance(modules, str | ModuleType):
+        name = modules if isinstance(modules, str) else modules.__name__
+        raise UserError(f"modules: expected a list, got {name!r} alone: pass modules=[{name!r}]")
+    return tuple(modules)
 
 
 @contextmanager

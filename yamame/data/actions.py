@@ -28,6 +28,9 @@ PolicyActionSpace = spaces.Discrete | spaces.MultiDiscrete | spaces.Box
 MAX_ABS_BOUND = 1e18
 """Bounds of actions of this size and larger, such as the largest integer of 64 bits, stand for infinity."""
 
+MAX_CHOICES = 100_000
+"""Choices of an action, summed over its parts: each is a learned vector, and the policy has a probability for each."""
+
 ACTION_MASK_KEY = "action_mask"
 """Observation leaf with the allowed actions: bool `[A]`, A as in `action_size`. Masks the policy and is no input of the
 network. Absent if every action is always allowed."""
@@ -47,6 +50,11 @@ def check_action_space(space: spaces.Space[Any]) -> NativeActionSpace:
         )
     if not leaves:
         raise UserError(f"action space {type(space).__name__} is empty: expected an action")
+    if sum(num_choices(space)) > MAX_CHOICES:
+        raise UserError(
+            f"an action has {sum(num_choices(space)):,} choices, of which at most {MAX_CHOICES:,} can be embedded: "
+            "split them into the parts of a MultiDiscrete, or declare a Box if they are numbers on a scale"
+        )
     return space
 
 

@@ -51,7 +51,8 @@ class ObservationParser:
     """Checks observations of a space and converts them to leaves.
 
     Refused are missing leaves, shapes and types that are not those of the space, categories, bits and texts that it
-    does not hold, numbers of `MAX_ABS_OBSERVATION` and more, and the smallest and largest int32 and int64. NaN and
+    does not hold, numbers of `MAX_ABS_OBSERVATION` and more, the smallest and largest int32 and int64, and integers
+    that the stored float does not hold exactly. NaN and
     infinity pass: they are faults of an environment, see `validate_finite`. Numbers beyond the bounds of a Box pass,
     too: observations are normalized.
 
@@ -132,6 +133,8 @@ class _NumberParser:
         """Smallest category, which becomes 0; None: no categories."""
         self._range: tuple[Any, Any] | None = None
         """Smallest and largest integer, one or an array; None: not integers."""
+        self._type_range: tuple[int, int] | None = None
+        """Smallest and largest integer of the type of a Box of integers."""
         self._excludes_ends = False
         """Whether the ends of the range of a signed type of 32 or more bits are refused, as large floats are."""
         if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
@@ -143,10 +146,14 @@ class _NumberParser:
             self._range = 0, 1
         elif np.issubdtype(leaf.dtype, np.integer):
             limits = np.iinfo(np.dtype(leaf.dtype).name)
-            self._range = int(limits.min), int(limits.max)
-            self._excludes_ends = bool(limits.min < 0 and limits.bits >= 32)
+            low, high = self._type_range = int(limits.min), int(limits.max)
+            self._excludes_ends = bool(low < 0 and limits.bits >= 32)
             if self._excludes_ends:
-                self._range = int(limits.min) + 1, int(limits.max) - 1
+                low, high = low + 1, high - 1
+            if self._dtype.kind == "f":  # beyond, it skips integers
+                exact = 2 ** (int(np.finfo(self._dtype.name).nmant) + 1)
+                low, high = max(low, -exact), min(high, exact)
+            self._range = low, high
 
     def stack(self, values: Sequence[Any]) -> Shaped[np.ndarray, "E ..."]:
         try:
@@ -203,12 +210,18 @@ class _NumberParser:
         if self._range is None:
             limit = f"{MAX_ABS_OBSERVATION:g} (does it mark a missing value?)"
             raise OutOfSpaceError(f"{found} of {space}, expected magnitudes below {limit}", row)
-        if self._excludes_ends and checked[index] in (self._range[0] - 1, self._range[1] + 1):
+        if self._excludes_ends and checked[index] in (self._type_range or ()):
             raise OutOfSpaceError(
                 f"{found} of {space}, an end of the range of {self._leaf.dtype}, expected a number inside (does "
                 "it mark a missing value?)",
                 row,
             )
+        low, high = self._type_range or (0, -1)
+        if low <= checked[index] <= high and checked[index] % 1 == 0:
+            limit = f"{self._range[1]:,}, beyond which {self._dtype} rounds"
+            remedy = "subtract a start, or declare bits as MultiBinary"
+            remedy = "widen its bounds" if self._dtype == np.float32 else remedy
+            raise OutOfSpaceError(f"{found} of {space}, expected at most {limit} ({remedy})", row)
         raise OutOfSpaceError(f"{found}, which is not in {space}", row)
 
     def _is_valid(self, array: Shaped[np.ndarray, "E ..."]) -> bool:
@@ -234,9 +247,9 @@ class _NumberParser:
 
     def _holds_all_integers(self) -> bool:
         """Return whether the leaf is a Box of integers in which all numbers of its type are valid."""
-        if not isinstance(self._leaf, spaces.Box) or self._range is None:
+        if self._type_range is None:
             return False
-        return not self._excludes_ends
+        return self._range == self._type_range
 
     def _convert(self, array: Shaped[np.ndarray, "..."], *, copy: bool) -> np.ndarray:
         if self._start is not None:

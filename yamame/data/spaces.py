@@ -207,6 +207,8 @@ def _bound_to_json(bound: Shaped[np.ndarray, "..."]) -> Any:
     """Return one number if all are equal, as in images."""
     if bound.size == 0:
         return 0
+    if bound.dtype.kind == "f":
+        bound = bound.astype(np.float64)  # longer ones are no JSON
     first = bound.flat[0]
     return first.item() if np.all(bound == first) else bound.tolist()
 

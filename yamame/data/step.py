@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64, Shaped
+from jaxtyping import Bool, Float, Float32, Int64, Shaped
 
 from yamame.types import Fault
+
+MAX_ABS_REWARD = 1e15
+"""Rewards of this size and larger are refused: sums of squares of returns may be infinite in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,8 @@ class VectorStep:
     the same. Trials (`TrialVectorEnv`): the next attempt or trial has already started where one ended.
     """
 
-    reward: Float32[np.ndarray, "E"]
+    reward: Float[np.ndarray, "E"]
+    """Float64, if the environments return it. Trajectories and the policy have float32."""
     terminated: Bool[np.ndarray, "E"]
     """Whether the episode (trial level: the trial) terminated."""
     truncated: Bool[np.ndarray, "E"]

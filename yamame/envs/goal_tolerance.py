@@ -173,9 +173,13 @@ class _Goal:
 
 
 def _count_reached(rewards: Sequence[float]) -> int | None:
-    """Return how many rewards at growing distances are that of the goal; None if the others are not all equal."""
+    """Return how many rewards at growing distances are that of the goal.
+
+    None if the others are not all equal and smaller: a larger one rewards to stay away from the goal.
+    """
     num_reached = next((index for index, reward in enumerate(rewards) if reward != rewards[0]), len(rewards))
     is_step = num_reached < len(rewards) and all(reward == rewards[-1] for reward in rewards[num_reached:])
+    is_step = is_step and rewards[-1] < rewards[0]
     return num_reached if is_step else None
 
 

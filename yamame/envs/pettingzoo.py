@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float32, Shaped, UInt8
+from jaxtyping import Bool, Float, Shaped, UInt8
 from typing_extensions import override
 
 from yamame.data.actions import (
@@ -27,10 +27,12 @@ from yamame.envs.vector.faults import (
     reset_seeds,
     stack_flags,
     stack_rewards,
+    stack_successes,
     success_entry,
     validate_finite,
     validate_infos,
 )
+from yamame.envs.vector.fixed_spaces import check_spaces_unchanged
 from yamame.envs.wrappers.instruction import is_goal_env
 from yamame.errors import UserError
 
@@ -166,6 +168,10 @@ class AgentVectorEnv(RenderableVectorEnv):
         seed, self._seeds[copy] = self._seeds[copy], None
         observations, infos = copy_arrays(env.reset(seed=seed))
         validate_infos([infos, *infos.values()])
+        for agent in env.agents:
+            found = env.observation_space(agent), env.action_space(agent)
+            if found[0] is not self.observation_space or found[1] is not self.env_action_space:
+                check_spaces_unchanged(f"agent {agent!r}", found, (self.observation_space, self.env_action_space))
         for row, agent in enumerate(self._agents, start=rows.start):
             self._waiting[row] = agent not in env.agents
             if not self._waiting[row]:
@@ -176,7 +182,7 @@ class AgentVectorEnv(RenderableVectorEnv):
             raise UserError("a parallel environment was reset without any agent: it needs at least one")
 
     def _observe(
-        self, reward: Float32[np.ndarray, "E"] | None = None, ended: Bool[np.ndarray, "E"] | None = None
+        self, reward: Float[np.ndarray, "E"] | None = None, ended: Bool[np.ndarray, "E"] | None = None
     ) -> dict[str, np.ndarray]:
         try:
             observation = self._parser.stack(self._observations)
@@ -200,7 +206,7 @@ class AgentVectorEnv(RenderableVectorEnv):
         self._reports_success |= any(value is not None for value in values)
         if not self._reports_success:
             return None
-        return stack_flags("info['success']", [value or False for value in values]) & is_transition
+        return stack_successes(self._infos) & is_transition
 
     def _check_spaces(self, env: Any) -> None:
         if _possible_agents(env) != self._agents:

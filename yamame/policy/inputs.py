@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float32, Shaped
 from yamame.data.goals import INSTRUCTION_KEY
 from yamame.data.observations import ObservationParser, short_value
 from yamame.data.spaces import Keys, Leaf, flatten_space, leaf_name, stored_shape
+from yamame.data.step import MAX_ABS_REWARD
 from yamame.errors import UserError
 
 
@@ -64,14 +65,15 @@ class ActInputs:
         return None
 
     def reward(self, value: Any, steps: Bool[np.ndarray, "E"]) -> Float32[np.ndarray, "E"]:
-        """Return the rewards; zeros outside of `steps`. Raises `UserError` unless each is a finite float32 number."""
+        """Return the rewards; zeros outside of `steps`. Raises `UserError` unless all are below `MAX_ABS_REWARD`."""
         array = np.where(steps, self._numbers("reward", value), 0.0)
-        with np.errstate(over="ignore"):
-            reward_E = array.astype(np.float32)
-        if not np.isfinite(reward_E).all():
-            (first, *_) = array[~np.isfinite(reward_E)]
-            raise UserError(f"expected reward to be finite in float32, got {first:g}: pass that of the previous action")
-        return reward_E
+        is_valid = np.abs(array) < MAX_ABS_REWARD
+        if not is_valid.all():
+            raise UserError(
+                f"expected reward to be finite and below {MAX_ABS_REWARD:g} in size, got {array[~is_valid][0]:g}: pass "
+                "that of the previous action"
+            )
+        return array.astype(np.float32)
 
     def flags(self, name: str, value: Any) -> Bool[np.ndarray, "E"]:
         """Return the argument `name` as bools. Raises `UserError` unless they are true or false, or 0 or 1."""

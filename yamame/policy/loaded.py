@@ -19,7 +19,7 @@ from yamame.data.step import PolicyInput
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.errors import UserError, require_pytorch
 from yamame.policy.inputs import ActInputs, expand_mask
-from yamame.runs.locate import locate_run
+from yamame.runs.locate import Source, check_source, locate_run
 
 if TYPE_CHECKING:
     from yamame.algorithms.analysis import ValueFunction
@@ -78,7 +78,7 @@ class LoadedPolicy:
         """Return the policy of a run."""
         from yamame.algorithms.analysis import SupportsValues
 
-        _check_num_envs(num_envs)
+        num_envs = _checked_num_envs(num_envs)
         algorithm = run.config.algorithm
         make_values = None
         if isinstance(algorithm, SupportsValues) and not run.checkpoint.has_acting_weights_only:
@@ -102,7 +102,7 @@ class LoadedPolicy:
         """Load the policy of an ONNX file of `yamame export`. Raises `UserError` as `OnnxPolicy` does."""
         from yamame.policy.onnx import OnnxPolicy
 
-        _check_num_envs(num_envs)
+        num_envs = _checked_num_envs(num_envs)
         policy = OnnxPolicy(path, num_envs=num_envs or 1)
         manifest = policy.manifest
         try:
@@ -315,12 +315,15 @@ class LoadedPolicy:
             warnings.warn(message, stacklevel=4)
 
 
-def _check_num_envs(num_envs: int | None) -> None:
-    if num_envs is not None and (not isinstance(num_envs, int) or num_envs < 1):
+def _checked_num_envs(num_envs: Any) -> int | None:
+    if num_envs is None:
+        return None
+    if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
         raise UserError(f"num_envs is {num_envs!r}: pass at least 1, or None for a single environment")
+    return int(num_envs)
 
 
-def load(path: str | Path, *, num_envs: int | None = None, modules: Sequence[str | ModuleType] = ()) -> LoadedPolicy:
+def load(path: Source, *, num_envs: int | None = None, modules: Sequence[str | ModuleType] = ()) -> LoadedPolicy:
     """Load the policy of a run's latest checkpoint, or of an ONNX file. Needs no code of the environment.
 
     Args:
@@ -331,6 +334,7 @@ def load(path: str | Path, *, num_envs: int | None = None, modules: Sequence[str
     Raises:
         UserError: If there is no run, or the file is not one of `yamame export`.
     """
+    path = check_source(path)
     suffix = Path(path).suffix
     if suffix == ".onnx":
         return LoadedPolicy.from_onnx(Path(path), num_envs=num_envs)

@@ -2,12 +2,14 @@
 
 import difflib
 import importlib
+import os
 import re
 import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any, Protocol, runtime_checkable
 
 from yamame.errors import UserError, error_message
 from yamame.runs.shared_policy import MANIFEST, check_policy_folder, is_policy_folder, read_manifest
@@ -20,7 +22,20 @@ REPO_ID = r"[\w.-]+/[\w.-]+"
 """Pattern of `user/repo`."""
 
 
-def locate_run(source: str | Path) -> Path:
+@runtime_checkable
+class OpenedRun(Protocol):
+    """What `yamame.train` and `yamame.open` return."""
+
+    @property
+    def directory(self) -> Path:
+        """Its run directory."""
+
+
+Source = str | Path | OpenedRun
+"""What names a run in Python."""
+
+
+def locate_run(source: Source) -> Path:
     """Return the directory of a run or policy.
 
     Args:
@@ -34,6 +49,7 @@ def locate_run(source: str | Path) -> Path:
     Raises:
         UserError: If there is no such policy, or one of its files is corrupted, or the Hub cannot be reached.
     """
+    source = check_source(source)
     name = str(source)
     if name.startswith(ZOO):
         path = _zoo_policy(name.removeprefix(ZOO))
@@ -44,6 +60,14 @@ def locate_run(source: str | Path) -> Path:
     if is_policy_folder(path):
         check_policy_folder(path)
     return path
+
+
+def check_source(source: Any) -> str | Path:
+    """Return a source of `locate_run`; that of an opened run is its directory. Raises `UserError` for anything else."""
+    found = getattr(source, "directory", source)
+    if not isinstance(found, str | os.PathLike):
+        raise UserError(f"expected the path of a run, got {source!r} ({type(source).__name__}): pass a str or a Path")
+    return Path(found) if isinstance(found, os.PathLike) else found
 
 
 def zoo_names() -> list[str]:

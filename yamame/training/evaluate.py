@@ -1,6 +1,7 @@
 """Evaluation of a policy: returns and success rates with confidence intervals, determined by weights and seed."""
 
 import json
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
@@ -14,7 +15,7 @@ from torch import nn
 from yamame.algorithms.base import model_device
 from yamame.collect.collector import Collector, Policy, RandomPolicy
 from yamame.collect.exploration import Explorer, NoExploration
-from yamame.collect.faults import FaultToleranceConfig
+from yamame.collect.faults import RESTARTS, FaultToleranceConfig, print_failed_trials
 from yamame.collect.statistics import TrialSummary, success_rate, summarize_trial
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
@@ -117,6 +118,7 @@ def _run_trials(
                 num_left -= 1
         if counter:
             counter.update(trials - num_left)
+    print_failed_trials("an evaluation", failed=collector.faults.metrics()[RESTARTS], completed=trials)
     return _aggregate([summary for of_env in summaries for summary in of_env], confidence_seed)
 
 
@@ -181,14 +183,21 @@ _MAX_SEED = 1 << 63
 
 def check_seed(seed: int) -> None:
     """Raise `UserError` for a seed that random generators do not accept."""
+    _check_whole("seed", seed)
     if not 0 <= seed < _MAX_SEED:
         raise UserError(f"cannot evaluate with seed {seed}: pass at least 0 and less than 2 ** 63")
 
 
 def check_trials(trials: int) -> None:
     """Raise `UserError` for a number of trials below 1 or above `MAX_TRIALS`."""
+    _check_whole("trials", trials)
     if not 1 <= trials <= MAX_TRIALS:
         raise UserError(f"cannot play {trials} trials: pass at least 1 and at most {MAX_TRIALS:,}")
+
+
+def _check_whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise UserError(f"{name} is {value!r}: pass a whole number")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,10 +244,16 @@ def evaluate_model(
 
 
 def evaluate_random_policy(config: RunConfig, *, trials: int, seed: int = EVALUATION_SEED) -> EvalResult:
-    """Evaluate uniformly random actions on the test tasks. Arguments are those of `evaluate_model`."""
+    """Evaluate uniformly random actions on the test tasks. Arguments are those of `evaluate_model`.
+
+    What is wrong with the size of rewards is printed on stderr.
+    """
     with closing(_start(config, config.env.eval_config(), trials=trials, seed=seed)) as collector:
         policy = RandomPolicy(collector.environments.action_space, np.random.default_rng(seed))
-        return _run_trials(collector, policy, trials=trials, deterministic=False)
+        result = _run_trials(collector, policy, trials=trials, deterministic=False)
+        if finding := collector.rewards.finding():
+            print(finding, file=sys.stderr)
+        return result
 
 
 def _evaluate_model(

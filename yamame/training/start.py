@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from yamame.collect.faults import RESTARTS, print_failed_trials
 from yamame.config.differences import diff_configs
 from yamame.config.named_code import import_name
 from yamame.config.serialization import to_json
@@ -291,8 +292,9 @@ def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: st
         return {**no_evaluation, **counters, "stopped_by": stopped_by}
     result = {**evaluation, **counters, "end_reason": state.end_reason or "all environment steps made"}
     write_json(trainer.directory / RESULT, result)
+    trials = trainer.components.statistics.trials
+    print_failed_trials("the run", failed=trainer.experience.counts().get(RESTARTS, 0.0), completed=trials)
     if not updates and trainer.config.updates_per_env_step:
-        trials = trainer.components.statistics.trials
         print(describe_missing_updates(trainer.config, trials=trials, end_reason=state.end_reason), file=sys.stderr)
     return result
 

@@ -243,6 +243,8 @@ def changed_fields(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
 def load_initial_weights(model: nn.Module, source: str) -> None:
     """Load the networks of another run or policy, as in `locate_run`, or of the checkpoint at a path."""
     path = locate_run(source)
+    if not path.exists():
+        raise UserError(f"{source} does not exist: pass a run, or a checkpoint of one, as init_from")
     is_run = (path / CHECKPOINTS).exists()
     checkpoint = load_latest_checkpoint(path / CHECKPOINTS) if is_run else load_checkpoint_at(path)
     if checkpoint.has_acting_weights_only:

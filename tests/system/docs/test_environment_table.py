@@ -70,6 +70,10 @@ class Bit(gymnasium.Env):
         return self.show(self.sample(None)), reward, self.t == 3, False, {}
 
 
+def train(env: Callable[[], gymnasium.Env], horizon: int) -> None:
+    yamame.train(env, **{**SMALL, "horizon": horizon})
+
+
 def first_words_of(findings: list[str]) -> list[str]:
     return [" ".join(finding.split()[:4]) for finding in findings]
 
@@ -156,6 +160,20 @@ def _(capsys):
 
     (finding,) = yamame.check_env(Legal, horizon=9)
     assert finding.startswith("legal_actions of the environment is not used: return the mask in info['action_mask']")
+
+
+@row("returns parts of an observation that its space lacks")
+def _(capsys):
+    class More(Bit):
+        observation_space = spaces.Dict(bit=Bit.observation_space)
+
+        def show(self, bit):
+            return {"bit": super().show(bit), "hint": bit}
+
+    (finding,) = yamame.check_env(More, horizon=9)
+    assert finding.startswith(
+        "observation 'hint' is not in the observation space, so that the agent does not observe it"
+    )
 
 
 @row('reports `info["success"]`')
@@ -300,3 +318,124 @@ def _(capsys):
 def _(capsys):
     few = {**SMALL["eval"], "num_envs": 2, "close_training_envs": True}
     assert yamame.train(limited_to(2), num_envs=2, **{**SMALL, "eval": few}).result["trials"] == 2
+
+
+@row("changes `desired_goal` within")
+def _(capsys):
+    goal = spaces.MultiBinary(2)
+
+    class Moves(Bit):
+        observation_space = spaces.Dict(achieved_goal=goal, desired_goal=goal)
+
+        def show(self, bit):
+            return {"achieved_goal": super().show(bit), "desired_goal": np.array([0, self.t == 2], np.int8)}
+
+        def step(self, action):
+            return *super().step(action)[:2], False, False, {}
+
+    for start in (yamame.check_env, train):
+        with pytest.raises(yamame.UserError, match=r"changed 'desired_goal' from \[0.0, 0.0\] to \[0.0, 1.0\]"):
+            start(Moves, horizon=9)
+
+
+@row("changes its spaces after")
+def _(capsys):
+    class Grows(Bit):
+        def sample(self, seed):
+            if self.t == 0 and seed is None:
+                self.action_space = spaces.Discrete(3)
+            return super().sample(seed)
+
+    for start in (yamame.check_env, train):
+        with pytest.raises(yamame.UserError, match=r"its action_space from Discrete\(2\) to Discrete\(3\) after"):
+            start(Grows, horizon=9)
+
+
+@row("returns integers that floats round")
+def _(capsys):
+    class Wide(Bit):
+        observation_space = spaces.Box(0, 2**64 - 1, (1,), np.uint64)
+
+        def show(self, bit):
+            super().show(bit)
+            return np.array([2**63 + self.bit], np.uint64)
+
+    class Narrow(Bit):
+        observation_space = spaces.Box(0, 9, (1,), np.int64)
+
+        def show(self, bit):
+            super().show(bit)
+            return np.array([2**24 + 1 + self.bit])
+
+    for env, limit in ((Wide, "9,007,199,254,740,992"), (Narrow, "16,777,216")):
+        for start in (yamame.check_env, train):
+            with pytest.raises(yamame.UserError, match=f"expected at most {limit}, beyond which float"):
+                start(env, horizon=9)
+
+
+@row("returns float32 observations that")
+def _(capsys):
+    class Clock(Bit):
+        observation_space = spaces.Box(0, np.inf, (2,))
+
+        def show(self, bit):
+            return 1.7e9 + super().show(bit)
+
+    class Exact(Clock):
+        observation_space = spaces.Box(0, np.inf, (2,), np.float64)
+
+    assert "which float32 rounds to multiples of 1.3e+02: declare np.float64" in yamame.check_env(Clock, horizon=9)[-1]
+    assert yamame.check_env(Exact, horizon=9) == []
+
+
+@row("returns rewards with an offset")
+def _(capsys):
+    class Offset(Bit):
+        def step(self, action):
+            observation, reward, *parts = super().step(action)
+            return observation, 1e8 + reward, *parts
+
+    class Tiny(Bit):
+        def step(self, action):
+            observation, reward, *parts = super().step(action)
+            return observation, 1e-25 * reward, *parts
+
+    for env, message in ((Offset, "float32 rounds them by up to 1"), (Tiny, "whose square is 0 in float32")):
+        (finding,) = yamame.check_env(env, horizon=9)
+        yamame.train(env, **SMALL)
+        assert message in finding and capsys.readouterr().err.splitlines().count(finding) == 1
+
+
+@row("returns a reward of 1e15 or more")
+def _(capsys):
+    class Huge(Bit):
+        def step(self, action):
+            observation, reward, *parts = super().step(action)
+            return observation, 1e30 * reward, *parts
+
+    for start in (yamame.check_env, train):
+        with pytest.raises(yamame.UserError, match=r"returned the reward 1e\+30 at step \d of its episode"):
+            start(Huge, horizon=9)
+
+
+@row("has spaces that the networks refuse")
+def _(capsys):
+    class Names(Bit):
+        observation_space = spaces.Discrete(10**9)
+
+        def show(self, bit):
+            super().show(bit)
+            return self.bit
+
+    class Many(Bit):
+        action_space = spaces.Discrete(10**9)
+
+    for env in (Names, Many):
+        lines = set()
+        for start in (yamame.check_env, train):
+            with pytest.raises(
+                yamame.UserError, match=r"1,000,000,000 (categories|choices), of which at most"
+            ) as error:
+                start(env, horizon=9)
+            lines.add(str(error.value))
+        assert len(lines) == 1

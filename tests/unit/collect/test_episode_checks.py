@@ -260,6 +260,65 @@ def test_masks_in_info_under_another_name_are_found():
     assert finding.startswith("legal_moves of the environment is not used")
 
 
+def test_a_mask_inside_of_the_observation_is_found():
+    class Nested(Point):
+        observation_space = spaces.Dict(state=spaces.Dict(point=Point.observation_space, mask=spaces.MultiBinary(2)))
+
+        def reset(self, **kwargs):
+            return self.nested(super().reset(**kwargs)[0]), {}
+
+        def step(self, action):
+            observation, *others = super().step(action)
+            return self.nested(observation), *others
+
+        def nested(self, observation):
+            return {"state": {"point": observation, "mask": np.ones(2, np.int8)}}
+
+    (finding,) = yamame.check_env(Nested, horizon=32)
+    assert finding.startswith("state/mask of the environment is not used")
+
+
+@pytest.mark.parametrize(
+    ("space", "observe", "name"),
+    [
+        (spaces.Dict(point=Point.observation_space), lambda point: {"point": point, "hint": 1}, "hint"),
+        (spaces.Tuple([Point.observation_space]), lambda point: (point, 1), "1"),
+        (
+            spaces.Dict(body=spaces.Dict(point=Point.observation_space)),
+            lambda point: {"body": {"point": point, "gear": 2}},
+            "body/gear",
+        ),
+    ],
+)
+def test_parts_that_are_not_in_the_space_are_found(space, observe, name):
+    class More(Point):
+        observation_space = space
+
+        def reset(self, **kwargs):
+            observation, info = super().reset(**kwargs)
+            return observe(observation), info
+
+        def step(self, action):
+            observation, *others = super().step(action)
+            return observe(observation), *others
+
+    (finding,) = yamame.check_env(More, horizon=32)
+    assert finding.startswith(f"observation {name!r} is not in the observation space")
+
+
+@pytest.mark.parametrize(("marker", "is_found"), [(1e6, True), (-1e9, True), (60.0, False)])
+def test_numbers_that_mark_missing_values_are_found(marker, is_found):
+    class NoEcho(Point):
+        observation_space = spaces.Box(-np.inf, np.inf, (2,))
+
+        def observe(self):
+            return np.array([self.x, marker if self.t == 2 else self.x], np.float32)
+
+    findings = yamame.check_env(NoEcho, horizon=32)
+    assert len(findings) == is_found, findings
+    assert all(f.startswith(f"observation 'observation' at [1] is sometimes {marker:g}, so far") for f in findings)
+
+
 def test_a_time_limit_that_is_shorter_than_the_horizon_is_found():
     class Truncates(Point):
         def step(self, action):

@@ -73,6 +73,14 @@ REFUSED: dict[str, tuple[spaces.Space[Any], Any, str]] = {
         "is 9223372036854775807 at [1] of Box(0, 9, (2,), int64), an end of the range of int64",
     ),
     "smallest integer": (spaces.Box(-(2**31), 9, (1,), np.int32), [-(2**31)], "an end of the range of int32, expected"),
+    "board of 64 bits": (
+        spaces.Box(0, 2**50, (2,), np.uint64),
+        np.array([0, 2**63 + 1], np.uint64),
+        "is 9223372036854775809 at [1] of Box(0, 1125899906842624, (2,), uint64), expected at most "
+        "9,007,199,254,740,992, beyond which float64 rounds (subtract a start, or declare bits as MultiBinary)",
+    ),
+    "nanoseconds": (spaces.Box(0, 2**50, (), np.int64), 1_800_000_000_000_000_001, "beyond which float64 rounds"),
+    "integer that float32 rounds": (spaces.Box(0, 9, (1,), np.int32), [2**24 + 1], "float32 rounds (widen its bounds)"),
     "long text": (spaces.Text(3), "abcd", "has 4 characters, its space allows 3"),
     "other character": (spaces.Text(3, charset="ab"), "az", "has the character 'z'"),
     "number as text": (spaces.Text(3), 12, "is 12, expected a text"),
@@ -109,7 +117,7 @@ def test_what_is_not_in_the_space_is_named(name: str) -> None:
         (spaces.Box(-1, 1, (2,)), [[-5.0, 7.0], [1, 2], np.array([1e29, 0.0])]),
         (spaces.Box(-1, 1, (2,), np.float16), [np.array([1e6, 0.0])]),
         (spaces.Box(0, 9, (2,), np.int64), [[100, -3], [1.0, 2.0]]),
-        (spaces.Box(0, 2**64 - 1, (1,), np.uint64), [np.array([2**64 - 1], np.uint64)]),
+        (spaces.Box(0, 2**64 - 1, (1,), np.uint64), [np.array([2**53], np.uint64)]),
         (spaces.Box(-128, 127, (1,), np.int8), [np.array([-128], np.int8), [127]]),
         (spaces.Box(0, 255, (2,), np.uint8), [np.array([0, 255]), [3.0, 4.0]]),
         (spaces.Box(-1, 1, (1,)), [[np.nan], [np.inf]]),

@@ -116,6 +116,11 @@ def test_json_round_trip(space: spaces.Space[Any]) -> None:
     assert space_from_json(described) == space
 
 
+def test_bounds_of_long_floats_are_numbers_of_json() -> None:
+    described = json.loads(json.dumps(space_to_json(spaces.Box(-1, 2, (2,), np.longdouble))))
+    assert space_from_json(described) == spaces.Box(-1, 2, (2,), np.longdouble)
+
+
 def test_an_unknown_kind_is_not_a_crash() -> None:
     with pytest.raises(UserError, match="Hologram"):
         space_from_json({"kind": "Hologram"})

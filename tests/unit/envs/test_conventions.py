@@ -65,6 +65,24 @@ class ByProperty(Masked):
         return np.array(self.legal()[0])
 
 
+class ByArray(Masked):
+    """Keeps the mask in an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.action_masks = np.array([True, True, False])
+
+    def reset(self, **kwargs):
+        result = super().reset(**kwargs)
+        self.action_masks = np.array(self.legal()[0])
+        return result
+
+    def step(self, action):
+        result = super().step(action)
+        self.action_masks = np.array(self.legal()[0])
+        return result
+
+
 class NeedsAgent(Masked):
     def action_masks(self, agent):
         raise AssertionError("is not called")
@@ -104,6 +122,7 @@ MASKED = {
     "below a hand-made wrapper": lambda: HandMade(TimeLimit(Masked(), 10)),
     "list": lambda: Masked(as_list=True),
     "a property": ByProperty,
+    "an array": ByArray,
     "components": lambda: Masked(spaces.MultiDiscrete([3, 2])),
     "list of components": lambda: Masked(spaces.MultiDiscrete([3, 2]), as_list=True),
     "truncated": lambda: Masked(ends=(False, True)),
@@ -132,6 +151,15 @@ def play(env_config, num_envs, trials=12):
 def test_action_masks_of_a_method_are_obeyed(name, num_workers):
     played = play(EnvFnConfig(env_fn=MASKED[name], horizon=8, num_workers=num_workers), 4)
     assert all(len(trial) == 4 and ACTION_MASK_KEY in trial.observation for trial in played)
+
+
+def test_a_mask_may_be_an_array_of_arrays():
+    class Ragged(Masked):
+        def action_masks(self):
+            return np.array([np.array(part) for part in self.legal()], dtype=object)
+
+    played = play(EnvFnConfig(env_fn=lambda: Ragged(spaces.MultiDiscrete([3, 2])), horizon=8, num_workers=0), 2)
+    assert all(trial.observation[ACTION_MASK_KEY].shape[1] == 5 for trial in played)
 
 
 def test_a_method_with_arguments_gives_no_masks():
@@ -334,7 +362,7 @@ def test_a_success_that_is_neither_true_nor_false_is_refused(success, vector):
     env = SyncVectorEnv([lambda: Progress(success)] * 2) if vector else [Progress(success), Progress(success)]
     episodes = make_episode_vector_env(env, seed=0)
     episodes.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
-    with pytest.raises(UserError, match=r"info\['success'\] is neither True nor False"):
+    with pytest.raises(UserError, match=r"info\['success'\] is .*, expected True or False"):
         episodes.step(np.zeros(2, np.int64))
 
 

@@ -71,6 +71,7 @@ def test_the_tolerance_is_the_largest_difference_in_all_numbers_that_is_rewarded
     ("compute_reward", "tolerance"),
     [
         (dense, None),
+        (lambda *arguments: -sparse(*arguments), None),  # to stay away is rewarded
         (lambda *_: 0.0, None),
         (None, TOLERANCE),
         (lambda achieved, desired, info: np.exp(-info["radius"] * dense(achieved, desired, info) ** 2), None),

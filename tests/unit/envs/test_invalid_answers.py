@@ -39,24 +39,31 @@ def raises(_: Any) -> Any:
 ANSWERS: dict[str, tuple[Answer, str]] = {
     "info None": (lambda step: (*step[:4], None), "info is a NoneType"),
     "info list": (lambda step: (*step[:4], [1]), "info is a list"),
-    "success text": (lambda step: (*step[:4], {"success": "yes"}), "info['success'] is not a number"),
-    "success array": (lambda step: (*step[:4], {"success": np.ones(2)}), "info['success'] "),
     "terminated of shape (2,)": (lambda step: (*step[:2], np.ones(2, bool), *step[3:]), "terminated has shape (2,)"),
     "terminated text": (lambda step: (*step[:2], "False", *step[3:]), "terminated is not a number"),
     "terminated NaN": (lambda step: (*step[:2], np.nan, *step[3:]), "terminated is neither True nor False"),
     "truncated 2": (lambda step: (*step[:3], 2, step[4]), "truncated is neither True nor False"),
     "truncated None": (lambda step: (*step[:3], None, step[4]), "truncated is not a number"),
     "reward of 401 digits": (lambda step: (step[0], 10**400, *step[2:]), "a reward is not a number"),
-    "reward beyond float32": (lambda step: (step[0], 1e300, *step[2:]), "a reward has 1e+300, whose magnitude exceeds"),
+    "reward infinite": (lambda step: (step[0], -np.inf, *step[2:]), "returned infinity as reward at step"),
     "reward text": (lambda step: (step[0], "1.0", *step[2:]), "a reward is not a number"),
     "reward of shape (2,)": (lambda step: (step[0], np.ones(2), *step[2:]), "a reward has shape (2,)"),
     "mask NaN": (lambda step: (*step[:4], {"action_mask": [np.nan, 1.0]}), "an action mask has entries"),
-    "mask text": (lambda step: (*step[:4], {"action_mask": "both"}), "an action mask has entries"),
     "four values": (lambda step: step[:4], "is it made for old Gym?"),
     "nothing": (lambda _: None, "is it made for old Gym?"),
     "sys.exit": (exits, "raised SystemExit: 0"),
     "unreadable exception": (raises, "raised UnreadableError"),
 }
+
+REFUSED: dict[str, tuple[Answer, str]] = {
+    "success text": (lambda step: (*step[:4], {"success": "yes"}), "info['success'] is 'yes', expected True or False"),
+    "success count": (lambda step: (*step[:4], {"is_success": 2}), "info['is_success'] is 2, expected True or False"),
+    "success NaN": (lambda step: (*step[:4], {"success": np.nan}), "info['success'] is nan, expected True or False"),
+    "success array": (lambda step: (*step[:4], {"success": np.ones(2)}), "info['success'] is an array of shape (2,)"),
+    "mask text": (lambda step: (*step[:4], {"action_mask": "both"}), "an action mask is or has 'both'"),
+    "mask set": (lambda step: (*step[:4], {"action_mask": {0}}), "an action mask is or has {0}"),
+}
+"""No number of restarts mends these: without such trials, another task is learned."""
 
 
 class Answering(gymnasium.Env[np.ndarray, int]):
@@ -67,7 +74,7 @@ class Answering(gymnasium.Env[np.ndarray, int]):
 
     def __init__(self, answer: Answer, at_step: int = 2) -> None:
         self.answer, self.at_step, self.steps = answer, at_step, 0
-        self.has_masks = answer in (ANSWERS["mask NaN"][0], ANSWERS["mask text"][0])
+        self.has_masks = answer in (ANSWERS["mask NaN"][0], REFUSED["mask text"][0], REFUSED["mask set"][0])
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, Any]:
         self.steps = 0
@@ -116,6 +123,22 @@ def test_an_invalid_answer_is_a_fault_of_its_trial(name: str) -> None:
     assert len(made) == 3
 
 
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_signal_of_another_kind_ends_the_run(name: str) -> None:
+    answer, message = REFUSED[name]
+    made = [Answering(valid), Answering(answer)]
+    for env in made:
+        env.has_masks = made[1].has_masks
+    envs = SerialVectorEnv(made, 0, env_fn=lambda: Answering(valid))
+    everything = np.ones(2, np.bool_)
+    envs.reset(everything, everything)
+    envs.step(np.zeros(2, np.int64))
+    with pytest.raises(UserError) as error:
+        envs.step(np.zeros(2, np.int64))
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert not isinstance(error.value, InvalidEnvOutputError)
+
+
 @pytest.mark.parametrize("name", sorted(ANSWERS.keys() - {"sys.exit", "unreadable exception", "nothing"}))
 def test_without_replacements_it_is_one_line(name: str) -> None:
     answer, message = ANSWERS[name]
@@ -145,8 +168,6 @@ def test_an_invalid_first_reset_is_one_line(answer: Answer, message: str) -> Non
 
 VECTOR_ANSWERS: dict[str, tuple[Answer, str]] = {
     "info None": (lambda step: (*step[:4], None), "info is a NoneType"),
-    "success text": (lambda step: (*step[:4], {"success": ["yes", "no"]}), "info['success'] is not a number"),
-    "success of shape (2, 2)": (lambda step: (*step[:4], {"success": np.ones((2, 2))}), "info['success'] has shape"),
     "terminated of shape (2, 1)": (lambda step: (*step[:2], np.ones((2, 1)), *step[3:]), "terminated has shape (2, 1)"),
     "terminated text": (lambda step: (*step[:2], ["False", "False"], *step[3:]), "terminated is not a number"),
     "truncated NaN": (lambda step: (*step[:3], np.array([0, np.nan]), step[4]), "truncated is neither True nor False"),
@@ -204,6 +225,24 @@ def test_a_vector_environment_with_an_invalid_answer_is_restarted(name: str) -> 
     (fault,) = steps[1].faults
     assert message in fault.message and "\n" not in fault.message
     assert [step.reward.tolist() for step in steps] == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("success", "message"),
+    [
+        (["yes", "no"], r"info\['success'\] is 'yes', expected True or False"),
+        (np.ones((2, 2)), r"info\['success'\] is an array of shape \(2,\)"),
+    ],
+)
+def test_a_success_of_another_kind_in_a_vector_environment_ends_the_run(success: Any, message: str) -> None:
+    def answer(step: Any) -> Any:
+        return *step[:4], {"success": success}
+
+    envs = RestartingVectorEnv(lambda seed: GymnasiumVectorAdapter(VectorAnswering(answer), seed), 0)
+    envs.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
+    envs.step(np.zeros(2, np.int64))
+    with pytest.raises(UserError, match=message):
+        envs.step(np.zeros(2, np.int64))
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_serial_steps_resets_and_reports():
     singles[0].task, singles[1].task = 4, 5  # 3 steps then terminated; 4 steps then truncated
     for count in (1, 2):
         step = environments.step(np.array([0, 1]))
-        assert step.reward.tolist() == [count, count + 10] and step.reward.dtype == np.float32
+        assert step.reward.tolist() == [count, count + 10] and step.reward.dtype == np.float64
         assert (
             not step.terminated.any() and not step.truncated.any() and step.is_transition.all() and step.success is None
         )

@@ -190,6 +190,21 @@ def test_pixels_of_any_unit_are_the_same_image(low: float, high: float, unit: fl
     assert not torch.allclose(out[0][0], out[0][1], atol=1e-3)
 
 
+@pytest.mark.parametrize(("dark", "bright"), [(0, 2), (200, 201), (0, 255)])
+def test_with_normalized_bytes_dim_images_are_as_good_as_bright_ones(dark: int, bright: int) -> None:
+    leaf = image_box(16, 16, 3)
+    shape = np.random.default_rng(0).integers(2, size=(20, 16, 16, 3))
+    pixels = torch.from_numpy(np.where(shape, bright, dark).astype(np.uint8))
+    encoder, expected = (
+        built(leaf, normalize_bytes=True),
+        built(spaces.Box(0.0, 1.0, (16, 16, 3), np.float32), plain=True),
+    )
+    expected.load_state_dict(encoder.state_dict())
+    encoder.update(pixels, torch.ones(20, dtype=torch.bool))
+    expected.update(torch.from_numpy(shape.astype(np.float32)), torch.ones(20, dtype=torch.bool))
+    torch.testing.assert_close(encoder(pixels), expected(torch.from_numpy(shape.astype(np.float32))))
+
+
 def test_bytes_and_images_of_older_files_have_no_moments() -> None:
     assert built(image_box(16, 16, 3), plain=True).normalizer is None
     assert built(spaces.Box(0, 1, (16, 16, 3)), plain=False).normalizer is None

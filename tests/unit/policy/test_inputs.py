@@ -181,8 +181,8 @@ def test_what_is_passed_for_environments_that_do_not_step_is_ignored() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (np.nan, "expected reward to be finite in float32, got nan"),
-        (1e39, "expected reward to be finite in float32, got 1e+39"),
+        (np.nan, "expected reward to be finite and below 1e+15 in size, got nan"),
+        (1e39, "expected reward to be finite and below 1e+15 in size, got 1e+39"),
         ([0.0, 1.0], "got shape (2,)"),
         ([0.5], "got shape (1,)"),
         (None, "got None (NoneType)"),

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Int64, Shaped
 from typing_extensions import override
 
 from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, has_allowed_action, num_choices
+from yamame.data.observations import short_value
 from yamame.data.spaces import flatten_space, ordered_parts, stored_shape
 from yamame.envs.vector.faults import InvalidEnvOutputError
 from yamame.envs.wrapper_chain import wrapper_chain
@@ -23,7 +24,7 @@ MASK_METHOD = "action_masks"
 
 
 class MaskMethodWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Adds what the method or property `MASK_METHOD` returns to every info that has no entry `ACTION_MASK_KEY`.
+    """Adds what the method, property or array `MASK_METHOD` returns to every info that has no entry `ACTION_MASK_KEY`.
 
     The method is not called after the end of an episode that terminated, and may fail after one that was truncated.
     """
@@ -54,13 +55,15 @@ class MaskMethodWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _find_method(env: gymnasium.Env[Any, Any]) -> Callable[[], Any] | None:
-    """Return the method `MASK_METHOD` of an environment, or a function that reads the property of that name.
+    """Return the method `MASK_METHOD` of an environment, or a function that reads the property or array of that name.
 
-    None if there is neither, or if the method needs arguments, such as the name of an agent.
+    None if there is none, or if the method needs arguments, such as the name of an agent.
     """
     if isinstance(inspect.getattr_static(env, MASK_METHOD, None), property):
         return partial(getattr, env, MASK_METHOD)
     method = getattr(env, MASK_METHOD, None)
+    if isinstance(method, np.ndarray | list | tuple):
+        return partial(getattr, env, MASK_METHOD)
     if not callable(method):
         return None
     try:
@@ -253,7 +256,14 @@ def _flatten_sequences(mask: Any) -> Bool[np.ndarray, "A"]:
     if isinstance(mask, tuple | list):
         return np.concatenate([np.zeros(0, np.bool_), *map(_flatten_sequences, mask)])
     flat = np.asarray(mask).reshape(-1)
-    if flat.dtype.kind not in "biuf" or (flat.dtype.kind == "f" and np.isnan(flat).any()):
+    if flat.dtype.kind == "O" and isinstance(mask, np.ndarray) and mask.ndim:  # arrays of different lengths
+        return _flatten_sequences(mask.tolist())
+    if flat.dtype.kind not in "biuf":
+        raise UserError(
+            f"an action mask is or has {short_value(mask)}, expected 1 for each allowed action and 0 for each "
+            "forbidden one: fix the mask, or set env.action_mask_key to '' to ignore masks"
+        )
+    if flat.dtype.kind == "f" and np.isnan(flat).any():
         raise InvalidEnvOutputError("nonfinite", "an action mask has entries that are neither bools nor numbers")
     return _to_bools(flat)
 

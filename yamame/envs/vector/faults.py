@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64, Shaped
+from jaxtyping import Bool, Float, Float64, Int64, Shaped
 from typing_extensions import override
 
-from yamame.data.observations import OutOfSpaceError
+from yamame.data.observations import OutOfSpaceError, short_value
+from yamame.data.step import MAX_ABS_REWARD
 from yamame.errors import UserError, describe_error, error_message
 from yamame.types import Fault, FaultKind
 
@@ -20,7 +21,6 @@ _REMEDY = "fix the environment or clean its output with a wrapper"
 _SPACE_REMEDY = "declare the observation space as it is, at the end of episodes too, or clean the output with a wrapper"
 
 MAX_RESET_SEED = 2**31 - 1
-_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 ENV_ERRORS = (Exception, SystemExit)
 """What environments may raise: `sys.exit` in an environment must not end the run."""
@@ -121,23 +121,12 @@ def out_of_space_error(error: OutOfSpaceError, row: int, step: int) -> UserError
     return UserError(f"environment {row} at step {step} of its episode: {error}: {_SPACE_REMEDY}")
 
 
-def _is_too_large(value: object) -> str:
-    return f"has {value}, whose magnitude exceeds {_MAX_FLOAT32:.2g}, the largest float32: scale or clip it"
-
-
-def stack_rewards(rewards: Sequence[Any] | np.ndarray, name: str = "a reward") -> Float32[np.ndarray, "E"]:
+def stack_rewards(rewards: Sequence[Any] | np.ndarray, name: str = "a reward") -> Float64[np.ndarray, "E"]:
     """Return the rewards as an array; each may be an array or tensor of one element.
 
-    Raises `InvalidEnvOutputError` if one of them is not a number, or is finite but beyond float32.
+    Raises `InvalidEnvOutputError` if one of them is not a number.
     """
-    reward = _stack_numbers(name, rewards)
-    try:
-        with np.errstate(over="raise"):
-            return reward.astype(np.float32)
-    except FloatingPointError as error:
-        finite = reward[np.isfinite(reward)]
-        message = f"{name} {_is_too_large(finite[np.abs(finite).argmax()])}"
-        raise InvalidEnvOutputError("nonfinite", message) from error
+    return _stack_numbers(name, rewards).astype(np.float64, copy=False)
 
 
 def close_envs(envs: Sequence[Any], *, first_row: int = 0) -> None:
@@ -162,6 +151,36 @@ def success_entry(info: Mapping[str, Any]) -> Any:
     success = info.get("success")
     success = info.get("is_success") if success is None else success
     return success.item() if isinstance(success, np.ndarray) and success.size == 1 else success
+
+
+def stack_successes(infos: Sequence[Mapping[str, Any]]) -> Bool[np.ndarray, "E"]:
+    """Return the success signal of each info, False without one. Raises `UserError` as `stack_success_flags` does."""
+    key = "success" if any(info.get("success") is not None for info in infos) else "is_success"
+    values = [success_entry(info) for info in infos]
+    return stack_success_flags(f"info[{key!r}]", [False if value is None else value for value in values])
+
+
+def stack_success_flags(name: str, values: Sequence[Any] | np.ndarray) -> Bool[np.ndarray, "E"]:
+    """Return success signals as bools.
+
+    Raises `UserError` if one of them is neither a bool nor 0 or 1: a restart does not mend a signal of another kind,
+    and trials that only end this way when they succeed would be left out.
+    """
+    try:
+        return stack_flags(name, values)
+    except InvalidEnvOutputError as error:
+        found = next((value for value in values if not _is_flag(name, value)), values)
+        raise UserError(
+            f"{name} is {short_value(found)}, expected True or False (or 1 or 0): signal success so, at the end of "
+            "episodes too"
+        ) from error
+
+
+def _is_flag(name: str, value: Any) -> bool:
+    try:
+        return stack_flags(name, [value]).shape == (1,)
+    except InvalidEnvOutputError:
+        return False
 
 
 def validate_infos(infos: Sequence[Any]) -> None:
@@ -198,11 +217,11 @@ def _single_number(name: str, value: Any) -> Any:
 
 def validate_finite(
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]],
-    reward: Float32[np.ndarray, "E"] | None,
+    reward: Float[np.ndarray, "E"] | None,
     step: Int64[np.ndarray, "E"],
     first_row: int = 0,
 ) -> None:
-    """Raise if an observation or reward is not finite.
+    """Raise if an observation or reward is not finite, or a reward is too large to learn from.
 
     Args:
         observation: Leaves of the observation.
@@ -211,7 +230,9 @@ def validate_finite(
         first_row: Index of the first of these environments, for the message.
 
     Raises:
-        InvalidEnvOutputError: Names the first such environment, the leaf and the step of its episode.
+        InvalidEnvOutputError: Names the first environment that is not finite, the leaf and the step of its episode.
+        UserError: For a reward of `MAX_ABS_REWARD` or more. It ends the run: without such trials another task is
+            learned.
     """
     arrays = {f"in observation '{name}'": leaf for name, leaf in observation.items() if leaf.dtype.kind == "f"}
     if reward is not None:
@@ -223,10 +244,16 @@ def validate_finite(
             name = f"environment {first_row + row}"
             message = f"{name} returned {what} {where} at step {step[row]} of its episode: {_REMEDY}"
             raise InvalidEnvOutputError("nonfinite", message)
+    if reward is not None and np.abs(reward).max(initial=0.0) >= MAX_ABS_REWARD:
+        row = int(np.abs(reward).argmax())
+        raise UserError(
+            f"environment {first_row + row} returned the reward {reward[row]:g} at step {step[row]} of its episode, "
+            f"expected magnitudes below {MAX_ABS_REWARD:g}: scale or clip rewards"
+        )
 
 
 def nonfinite_rows(
-    observation: Mapping[str, Shaped[np.ndarray, "E ..."]], reward: Float32[np.ndarray, "E"]
+    observation: Mapping[str, Shaped[np.ndarray, "E ..."]], reward: Float[np.ndarray, "E"]
 ) -> Bool[np.ndarray, "E"]:
     """Return the environments for which `validate_finite` raises."""
     arrays = [reward, *(leaf for leaf in observation.values() if leaf.dtype.kind == "f")]

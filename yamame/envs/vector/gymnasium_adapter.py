@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from jaxtyping import Bool, Float32, Shaped, UInt8
+from jaxtyping import Bool, Float, Shaped, UInt8
 from typing_extensions import override
 
 from yamame.data.actions import ACTION_MASK_KEY, check_action_space, policy_action_space, to_env_action
@@ -24,9 +24,11 @@ from yamame.envs.vector.faults import (
     out_of_space_error,
     stack_flags,
     stack_rewards,
+    stack_success_flags,
     validate_finite,
     validate_infos,
 )
+from yamame.envs.vector.fixed_spaces import FixedSpaces
 from yamame.envs.vector.serial import SerialVectorEnv, validate_env
 from yamame.errors import UserError, describe_error
 from yamame.types import Fault, State, load_nested_state_dict, nested_state_dict
@@ -68,6 +70,14 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         self._mask_method = self._masks.vector_method(env)
         self._info_masks: list[Any] = [None] * self.num_envs
         self._env = env
+        self._fixed_spaces = FixedSpaces(
+            env, "the vector environment", ("single_observation_space", "single_action_space")
+        )
+        self._fixed_single_spaces: list[FixedSpaces] = []
+        if isinstance(env.unwrapped, SyncVectorEnv):
+            self._fixed_single_spaces = [
+                FixedSpaces(single, f"environment {row}") for row, single in enumerate(env.unwrapped.envs)
+            ]
         # Gymnasium seeds row i with seed + i, which must be a valid seed, too
         first = int(np.random.SeedSequence(seed).generate_state(1)[0] // 2)
         self._seed: int | None = min(first, MAX_RESET_SEED - self.num_envs)
@@ -90,6 +100,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
     def reset(
         self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        self._check_spaces(reset_mask)
         autoreset = reset_mask & self._ended if self._autoresets else np.zeros_like(reset_mask)
         if (autoreset & ~new_task).any():
             raise UserError(
@@ -107,6 +118,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         self._ended = self._ended & ~reset_mask
         self._step[reset_mask] = 0
         validate_finite(self._observation, None, self._step)
+        self._check_spaces(reset_mask)
         return self._masks.add_to(self._observation, self._info_masks, self._step, self._ended | self._reset_pending)
 
     @override
@@ -126,12 +138,12 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
             final_masks = self._masks.from_vector_info(final_info, self.num_envs)
             info_masks = _where_list(self._ended, final_masks, info_masks)
             success_info = {**info, "final_success": _success_entry(final_info)}
-        reward = np.where(is_transition, reward, np.float32(0.0))
+        reward = np.where(is_transition, reward, 0.0)
         failed, faults = self._find_failed(final, reward)
         if failed is not None:
             valid = ~failed
             is_transition, terminated, truncated = is_transition & valid, terminated & valid, truncated & valid
-            reward, self._ended = np.where(valid, reward, np.float32(0.0)), self._ended & valid
+            reward, self._ended = np.where(valid, reward, 0.0), self._ended & valid
             final, info_masks = self._restart_failed(failed, final, info_masks)
         final = self._masks.add_to(final, info_masks, self._step, self._ended)
         return VectorStep(
@@ -171,6 +183,13 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         """Restore the result of `state_dict`."""
         load_nested_state_dict(self._env, self, state)
 
+    def _check_spaces(self, rows: Bool[np.ndarray, "E"]) -> None:
+        """Raise `UserError` if spaces have changed: of `rows`, where single environments are in this process."""
+        self._fixed_spaces.check()
+        for row, fixed_spaces in enumerate(self._fixed_single_spaces):
+            if rows[row]:
+                fixed_spaces.check()
+
     def _reset_all(self, new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
         if self._seed is None and not new_task.all():
             raise UserError("this vector environment cannot repeat a task: use attempts=1")
@@ -189,7 +208,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
 
     def _parse(
         self, result: Any
-    ) -> tuple[Any, Float32[np.ndarray, "E"], Bool[np.ndarray, "E"], Bool[np.ndarray, "E"], Mapping[str, Any]]:
+    ) -> tuple[Any, Float[np.ndarray, "E"], Bool[np.ndarray, "E"], Bool[np.ndarray, "E"], Mapping[str, Any]]:
         """Return observation, rewards, flags and info of a step. Raises `InvalidEnvOutputError` for invalid values."""
         if not (isinstance(result, tuple) and len(result) == 5):
             message = "the vector environment's step does not return (observation, reward, terminated, truncated, info)"
@@ -221,7 +240,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         return self._flatten(observation, mask)
 
     def _find_failed(
-        self, final: Mapping[str, np.ndarray], reward: Float32[np.ndarray, "E"]
+        self, final: Mapping[str, np.ndarray], reward: Float[np.ndarray, "E"]
     ) -> tuple[Bool[np.ndarray, "E"] | None, Sequence[Fault]]:
         """Return the rows that are not finite. Raises `InvalidEnvOutputError` if they cannot be reset by mask."""
         try:
@@ -355,4 +374,4 @@ def _success_entry(info: Mapping[str, Any]) -> Bool[np.ndarray, "E"] | None:
     if values.size == len(values):  # Gymnasium stacks arrays of one number
         values = values.reshape(-1)
     is_given = np.broadcast_to(info.get(f"_{key}", True), values.shape)
-    return stack_flags(f"info[{key!r}]", np.where(is_given, values, np.zeros_like(values)))
+    return stack_success_flags(f"info[{key!r}]", np.where(is_given, values, np.zeros_like(values)))

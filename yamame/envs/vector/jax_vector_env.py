@@ -66,7 +66,7 @@ class JaxVectorEnv(EpisodeVectorEnv):
         self._state, on_device = _step(self._env, self._state, to_env_action(self.env_action_space, action))
         step: JaxStep = jax.device_get(on_device)
         self._step += 1
-        observation, reward = self._flatten(step.observation), np.asarray(step.reward, np.float32)
+        observation, reward = self._flatten(step.observation), np.asarray(step.reward, np.float64)
         validate_finite(observation, reward, self._step)
         return VectorStep(
             reward=reward,

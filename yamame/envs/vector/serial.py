@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
-from jaxtyping import Bool, Float32, Shaped, UInt8
+from jaxtyping import Bool, Float, Shaped, UInt8
 from typing_extensions import override
 
 from yamame.data.actions import (
@@ -38,10 +38,11 @@ from yamame.envs.vector.faults import (
     restart_with_retries,
     stack_flags,
     stack_rewards,
-    success_entry,
+    stack_successes,
     validate_finite,
     validate_infos,
 )
+from yamame.envs.vector.fixed_spaces import FixedSpaces
 from yamame.errors import UserError, describe_error
 from yamame.types import Fault
 
@@ -97,7 +98,7 @@ def validate_env(env: Any) -> None:
 
 _ParsedStep = tuple[
     dict[str, np.ndarray],
-    Float32[np.ndarray, "rows"],
+    Float[np.ndarray, "rows"],
     Bool[np.ndarray, "rows"],
     Bool[np.ndarray, "rows"],
     Bool[np.ndarray, "rows"] | None,
@@ -163,6 +164,7 @@ class SerialVectorEnv(RenderableVectorEnv):
         )
         self._parser = ObservationParser(self.observation_space)
         self._envs = [self._masks.with_method(env) for env in envs]
+        self._fixed_spaces = [FixedSpaces(env, f"environment {row}") for row, env in enumerate(envs, first_row)]
         self._env_fn = env_fn
         self._seed = seed
         seeds = reset_seeds(np.random.SeedSequence(seed), first_row + self.num_envs)
@@ -234,6 +236,7 @@ class SerialVectorEnv(RenderableVectorEnv):
     def _reset_env(self, row: int, *, new_task: bool) -> tuple[Any, Mapping[str, Any]]:
         """Start an episode; return its first observation and info."""
         seed, self._seeds[row] = self._seeds[row], None
+        self._fixed_spaces[row].check()
         try:
             result = self._envs[row].reset(seed=seed, options=None if new_task else {"new_task": False})
         except TypeError as error:
@@ -248,6 +251,7 @@ class SerialVectorEnv(RenderableVectorEnv):
                 "shape_mismatch", "the environment's reset does not return (observation, info): is it made for old Gym?"
             )
         validate_infos(result[1:])
+        self._fixed_spaces[row].check()
         return self._own(result)
 
     def _step_envs(self, actions: Sequence[Any]) -> list[Any]:
@@ -318,7 +322,7 @@ class SerialVectorEnv(RenderableVectorEnv):
 
     def _stack(
         self, observations: Sequence[Any], rewards: Sequence[Any] | None = None, *, first_row: int = 0
-    ) -> tuple[dict[str, np.ndarray], Float32[np.ndarray, "rows"]]:
+    ) -> tuple[dict[str, np.ndarray], Float[np.ndarray, "rows"]]:
         """Return observation and reward of rows from `first_row` on.
 
         Raises `InvalidEnvOutputError`, or `UserError` if an observation is not in its space.
@@ -363,6 +367,7 @@ class SerialVectorEnv(RenderableVectorEnv):
         self._check_spaces(row, env, self._envs[row])
         self._restarts[row] += 1
         self._envs[row] = self._masks.with_method(env)
+        self._fixed_spaces[row] = FixedSpaces(env, f"environment {self._first_row + row}")
         self._seeds[row] = restart_seed(self._seed, self._first_row + row, self._restarts[row])
         observation, info = self._reset_env(row, new_task=True)
         self._stack([observation], first_row=row)
@@ -381,7 +386,6 @@ class SerialVectorEnv(RenderableVectorEnv):
         reports_success = any(info.get("success") is not None or info.get("is_success") is not None for info in infos)
         if not (reports_success or self._reports_success):
             return None
-        values = [success_entry(info) for info in infos]
-        success = stack_flags("info['success']", [False if value is None else value for value in values])
+        success = stack_successes(infos)
         self._reports_success = True
         return success

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import CloudpickleWrapper
-from jaxtyping import Bool, Float32, Shaped
+from jaxtyping import Bool, Float64, Shaped
 
 from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, action_shape, num_choices, policy_action_space
 from yamame.data.spaces import flatten_space, stored_dtype, stored_shape
@@ -92,7 +92,7 @@ class SharedBuffers:
     new_task: Bool[np.ndarray, "E"]
     action: Shaped[np.ndarray, "E ..."]
     """int64 `[E]` or `[E, C]`, or float64 `[E, A]`, which represents every float32 exactly."""
-    reward: Float32[np.ndarray, "E"]
+    reward: Float64[np.ndarray, "E"]
     terminated: Bool[np.ndarray, "E"]
     truncated: Bool[np.ndarray, "E"]
     success: Bool[np.ndarray, "E"]
@@ -125,7 +125,7 @@ def map_buffers(
     action_dtype = np.float64 if isinstance(policy_space, spaces.Box) else np.int64
     arrays = {name: np.zeros(num_envs, np.bool_) for name in _FLAGS} | {
         "action": np.zeros((num_envs, *action_shape(policy_space)), action_dtype),
-        "reward": np.zeros(num_envs, np.float32),
+        "reward": np.zeros(num_envs, np.float64),
     }
     leaves = {
         name: np.zeros((num_envs, *stored_shape(leaf)), stored_dtype(leaf))

@@ -19,6 +19,7 @@ from yamame.data.goals import (
     is_reached,
     num_sub_goals,
 )
+from yamame.data.observations import short_value
 from yamame.data.step import GoalStep, VectorStep
 from yamame.envs.base import EpisodeVectorEnv
 from yamame.envs.wrappers.base import VectorEnvWrapper
@@ -41,10 +42,11 @@ class InstructionWrapper(VectorEnvWrapper):
         is_one_goal: A Box of two dimensions is one goal, instead of one a row.
 
     Raises:
-        UserError: If the two parts are missing or are not goals.
+        UserError: If the two parts are missing or are not goals. From `step`, if a `DESIRED_KEY` changes within an
+            episode by more than the tolerance or `TOLERANCE`.
     """
 
-    _STATE = ("_desired", "_shown_goals", "_count", "_completed")
+    _STATE = ("_desired", "_shown_goals", "_count", "_completed", "_step")
 
     def __init__(
         self,
@@ -65,10 +67,12 @@ class InstructionWrapper(VectorEnvWrapper):
         self.slots, goal = instruction.shape
         """Maximum number of sub-goals of an instruction."""
         self._rows = np.arange(self.num_envs)
+        self._max_change = min(tolerance, TOLERANCE)
         self._desired = np.zeros((self.num_envs, self.slots, goal), np.float32)
         self._shown_goals = np.zeros((self.num_envs, self.slots + 1, self.slots, goal), np.float32)
         self._count = np.zeros(self.num_envs, np.int64)
         self._completed = np.zeros(self.num_envs, np.int64)
+        self._step = np.zeros(self.num_envs, np.int64)
 
     @override
     def reset(
@@ -83,12 +87,14 @@ class InstructionWrapper(VectorEnvWrapper):
         step = self.env.step(action)
         if step.episode_start.any():
             self._start(step.episode_start, step.observation)
+        self._step += step.is_transition
         achieved = self._goals.read(ACHIEVED_KEY, step.observation)
         active = self._desired[self._rows, np.minimum(self._completed, self.slots - 1)]
         hit = is_reached(achieved, active[:, None], self.tolerance).any(axis=1)
         hit &= step.is_transition & (self._completed < self._count)
         self._completed += hit
         done = hit & (self._completed == self._count)
+        self._check_unchanged(step, step.is_transition & ~done)
         observation = self._policy_observation(step.observation)
         return replace(
             step,
@@ -110,6 +116,7 @@ class InstructionWrapper(VectorEnvWrapper):
         desired = self._goals.read(DESIRED_KEY, observation)
         self._count = np.where(rows, num_sub_goals(desired), self._count)
         self._completed[rows] = 0
+        self._step[rows] = 0
         for row in np.flatnonzero(rows):
             k = int(self._count[row])
             if k == 0:
@@ -118,6 +125,20 @@ class InstructionWrapper(VectorEnvWrapper):
             self._shown_goals[row, : k + 1] = instruction_observations(
                 desired[row, :k], slots=self.slots, hide_future_goals=self.hide_future_goals
             )
+
+    def _check_unchanged(self, step: VectorStep, rows: Bool[np.ndarray, "E"]) -> None:
+        """Raise `UserError` if the instruction of one of these rows is not that of its episode's first observation."""
+        desired = self._goals.read(DESIRED_KEY, step.observation)
+        changes = np.abs(desired - self._desired) > self._max_change
+        if not changes.any() or not (changed := changes.any(axis=(1, 2)) & rows).any():
+            return
+        row = int(changed.argmax())
+        old, new = (_goal_text(goals[row]) for goals in (self._desired, desired))
+        raise UserError(
+            f"environment {row} at step {self._step[row]} of its episode changed {DESIRED_KEY!r} from {old} to {new}, "
+            "expected that of the first observation: return all sub-goals there, one a row, or rename the key, which "
+            "makes it an observation like others and the reward that of the environment"
+        )
 
     def _policy_observation(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> dict[str, np.ndarray]:
         return {**_without_goals(observation), INSTRUCTION_KEY: self._shown_goals[self._rows, self._completed]}
@@ -147,6 +168,10 @@ def make_trials(
 def is_goal_env(space: spaces.Space[Any]) -> bool:
     """Return whether an observation space has the two leaves of goals."""
     return isinstance(space, spaces.Dict) and ACHIEVED_KEY in space.spaces and DESIRED_KEY in space.spaces
+
+
+def _goal_text(goal: Shaped[np.ndarray, "slots goal"]) -> str:
+    return short_value([round(number, 6) for number in goal.ravel().tolist()])
 
 
 def _without_goals(leaves: Mapping[str, Any]) -> dict[str, Any]:

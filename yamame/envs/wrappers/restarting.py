@@ -87,7 +87,7 @@ class RestartingVectorEnv(VectorEnvWrapper):
         observation = restart_with_retries(self._restart, _NAME, faults)
         self._error = None
         return VectorStep(
-            reward=np.zeros(self.num_envs, np.float32),
+            reward=np.zeros(self.num_envs),
             terminated=np.zeros(self.num_envs, np.bool_),
             truncated=np.zeros(self.num_envs, np.bool_),
             is_transition=np.zeros(self.num_envs, np.bool_),

@@ -46,6 +46,10 @@ class ImageEncoderConfig(LeafEncoderConfig):
     plain: bool = False
     """Encode by default, too: stacks of images of bytes, and with at least 16 x 16 pixels images of other types and
     images without channels. Off in files of runs that were made before this field."""
+    normalize_bytes: bool = False
+    """Normalize pixels that are bytes by their mean and standard deviation, too, instead of dividing them by their
+    bounds: dim images, and grids of small numbers in a Box from 0 to 255, are as good as bright ones then. Off in
+    recipes, on in the default of environments without one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,8 +94,9 @@ class ImageEncoder(NormalizingEncoder):
 
     A stage is a 3 x 3 convolution of stride 2, an activation, and residual blocks. The same rule covers 8 x 8 and
     210 x 160 pixels, at a tenth of the cost of IMPALA's network, which convolves before it halves. Bytes are divided by
-    their bounds, other pixels are normalized as numbers are, by one mean and standard deviation: an image that is
-    declared as wide as its type and holds numbers around 1 would be all zeros by its bounds. Differs from the
+    their bounds unless `normalize_bytes`, other pixels are normalized as numbers are, by one mean and standard
+    deviation: an image that is declared as wide as its type and holds numbers around 1 would be all zeros by its
+    bounds. Differs from the
     authors' code: three layers of the Nature DQN there, which need 36 pixels, with delta-orthogonal weights.
     """
 
@@ -102,9 +107,10 @@ class ImageEncoder(NormalizingEncoder):
         """Of height and width, behind that of the timesteps."""
         height, width = leaf.shape[first : first + 2]
         depth = math.prod(leaf.shape) // (height * width)
-        has_bytes = leaf.dtype in (np.uint8, np.bool_)
-        self.normalizer = InputNormalizer(1) if config.plain and not has_bytes else None
-        """Of the pixels of an image of another type than bytes, whose bounds need not be those of its pixels."""
+        self.has_bytes = leaf.dtype in (np.uint8, np.bool_)
+        is_normalized = config.normalize_bytes if self.has_bytes else config.plain
+        self.normalizer = InputNormalizer(1) if is_normalized else None
+        """Of the pixels of an image whose bounds need not be those of its pixels."""
         self.low = float(leaf.low.min())
         self.range = max(float(leaf.high.max()) - self.low, 1e-6)
         self.activation = get_activation(activation)
@@ -125,6 +131,10 @@ class ImageEncoder(NormalizingEncoder):
         dtype = self.stages[0].halve.weight.dtype
         if self.normalizer is None:
             x = (x.to(dtype) - self.low) / self.range
+        elif self.has_bytes:
+            bytes_V = torch.arange(256, dtype=self.normalizer.mean.dtype, device=x.device)
+            normalized_V = self.normalizer(bytes_V[:, None], dtype).flatten()
+            x = normalized_V.index_select(0, x.flatten().int()).view(x.shape)
         else:
             x = self.normalizer(x.reshape(-1, 1), dtype).reshape(x.shape)
         for stage in self.stages:
@@ -143,7 +153,7 @@ class ImageEncoder(NormalizingEncoder):
             return
         every = -(-image.numel() // _MAX_PIXELS)
         rows, mask = image[::every], token_mask_N[::every]
-        pixels = rows.reshape(-1, 1)
+        pixels = rows.reshape(-1, 1).to(self.normalizer.mean.dtype)
         self.normalizer.update(pixels, mask.repeat_interleave(len(pixels) // len(rows)), distributed)
 
 

@@ -195,7 +195,11 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
         algorithm=AMAGOConfig(
             agent=replace(
                 agent,
-                timestep_encoder=replace(agent.timestep_encoder, normalize_time=False),
+                timestep_encoder=replace(
+                    agent.timestep_encoder,
+                    normalize_time=False,
+                    image=replace(agent.timestep_encoder.image, normalize_bytes=True),
+                ),
                 actor=replace(agent.actor, clip_evaluation=False),
             ),
             learner=LearnerConfig(

@@ -9,23 +9,32 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from yamame.algorithms.base import build_model
 from yamame.collect.collector import Collector, RandomPolicy
 from yamame.collect.episode_checks import OwnEnvConfig, are_equal, episode_findings, read_leaves
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
+from yamame.collect.markers import marker_findings
+from yamame.collect.undeclared import undeclared_findings
 from yamame.data.actions import ACTION_MASK_KEY, num_choices
-from yamame.data.spaces import describe_space, leaf_name, walk_space
+from yamame.data.schema import TaskSpec
+from yamame.data.spaces import describe_space, leaf_name, leaf_names, walk_space
 from yamame.data.trajectory import Trajectory
 from yamame.envs.env_fn import EnvFn, env_config
 from yamame.envs.gymnasium import make_env
 from yamame.envs.vector.serial import call_env_fn
 from yamame.envs.wrapper_chain import wrapper_chain
 from yamame.envs.wrappers.instruction import is_goal_env
+from yamame.recipes.settings.presets import default_config
 
 LARGE_BOUND = 1e6
 """Bounds of actions that were probably not meant as such."""
 MIN_SECONDS = 3.0
 """Trials that take less time give no speed: starting takes a part of it."""
+MIN_FLOAT32_STEPS = 100
+"""Numbers that differ by fewer steps of float32 than this are reported as rounded, where steps are large."""
+MIN_VARYING_STEP, MIN_CONSTANT_STEP = 2.0**-7, 2.0
+"""Smallest step of float32 that is large: for numbers that vary, from 1e5 on, and for constant ones, from 2e7 on."""
 _UNUSED_MASK = re.compile(
     r"(get_)?(\w*(legal|valid|avail|available|possible|allowed|feasible)\w*_(actions|moves)|(\w*_)?masks?)"
 )
@@ -40,8 +49,9 @@ def check_env(
     It finds trials that the seed does not determine, such as those with random numbers of `np.random`; episodes that
     repeat, seeds that change nothing, and copies that share state; tasks, observations and rewards that never vary;
     horizons that no trial reaches or that all exceed; goals that are reached at once; masks under a name that is not
-    used; slow environments. It does not find what random actions do not reach within these trials (the first 32 steps,
-    for repeated episodes and shared state), an environment that is the same for every seed although it should vary, a
+    used; observations that are not in the space, or whose numbers mark missing values; numbers that float32 rounds;
+    slow environments. It does not find what random actions do not reach within these trials (the first 32 steps, for
+    repeated episodes and shared state), an environment that is the same for every seed although it should vary, a
     hidden task that repeats behind observations that vary, rewards that are wrong, and what happens in other processes
     only.
 
@@ -53,14 +63,17 @@ def check_env(
         seed: Seed of the environment and of the actions.
 
     Raises:
-        UserError: For whatever would stop training: spaces that cannot be used, a wrong interface, exceptions, invalid
-            observations, rewards or masks.
+        UserError: For whatever would stop training: spaces that cannot be used, by the adapters or by the networks of
+            the default agent, a wrong interface, exceptions, invalid observations, rewards or masks.
     """
     config = env_config(env, horizon=horizon, attempts=attempts)
+    with closing(config.build(config.required_num_envs or 1, seed)) as envs:
+        task = config.task_spec(envs)
+    remarks = _build_model(config, task, seed)
     started = time.perf_counter()
-    played = _play(config, trials, seed)
+    played, reward_finding = _play(config, trials, seed)
     seconds = time.perf_counter() - started
-    again, other = _play(config, trials, seed), _play(config, trials, seed + 1)
+    (again, _), (other, _) = _play(config, trials, seed), _play(config, trials, seed + 1)
     is_reproducible = are_equal(played, again)
     num_steps = sum(map(len, played))
     steps_per_second = num_steps / seconds
@@ -92,16 +105,19 @@ def check_env(
     }
     return [
         *(finding for finding, applies in findings.items() if applies),
+        *filter(None, [reward_finding]),
+        *remarks,
         *episode_findings(config, seed, is_reproducible=is_reproducible),
+        *_rounded_leaves(played),
         *_unused_masks(env, played),
-        *_space_findings(config, seed),
+        *undeclared_findings(env),
+        *marker_findings(played),
+        *_space_findings(task),
     ]
 
 
-def _space_findings(config: OwnEnvConfig, seed: int) -> list[str]:
+def _space_findings(task: TaskSpec) -> list[str]:
     """Return what is unusual about the spaces."""
-    with closing(config.build(config.required_num_envs or 1, seed)) as envs:
-        task = config.task_spec(envs)
     findings = []
     if is_goal_env(task.observation_space):
         findings.append(
@@ -118,8 +134,18 @@ def _space_findings(config: OwnEnvConfig, seed: int) -> list[str]:
     return findings
 
 
-def _play(config: OwnEnvConfig, trials: int, seed: int) -> list[Trajectory]:
-    """Return the first trials of random actions. Raises `UserError` at the first fault."""
+def _build_model(config: OwnEnvConfig, task: TaskSpec, seed: int) -> list[str]:
+    """Build the networks of the default agent, which refuses what training would; return its remarks on the task."""
+    run = default_config(config)
+    build_model(run.algorithm, task, context_length=run.resolved_context_length, seed=seed)
+    return run.algorithm.remarks(task)
+
+
+def _play(config: OwnEnvConfig, trials: int, seed: int) -> tuple[list[Trajectory], str | None]:
+    """Return the first trials of random actions and what is wrong with the size of rewards, if anything.
+
+    Raises `UserError` at the first fault.
+    """
     envs = config.build(config.required_num_envs or 1, seed)
     explorer = Explorer(NoExploration(), envs.action_space, envs.num_envs, np.random.default_rng(0))
     played: list[Trajectory] = []
@@ -127,7 +153,27 @@ def _play(config: OwnEnvConfig, trials: int, seed: int) -> list[Trajectory]:
         policy = RandomPolicy(envs.action_space, np.random.default_rng(seed))
         while len(played) < trials:
             played += [trial for _, trial in collector.step(policy, deterministic=False)]
-    return played[:trials]
+    return played[:trials], collector.rewards.finding()
+
+
+def _rounded_leaves(played: list[Trajectory]) -> list[str]:
+    """Return a finding for each float32 leaf with numbers so large, for how they differ, that float32 rounds them."""
+    findings: list[str] = []
+    for name, leaf in played[0].observation.items():
+        if leaf.dtype != np.float32:
+            continue
+        values = np.concatenate([trial.observation[name].reshape(len(trial) + 1, -1) for trial in played])
+        low, high = values.min(axis=0), values.max(axis=0)
+        step = np.spacing(np.maximum(np.abs(low), np.abs(high)))
+        varies_little = (high > low) & (high - low < MIN_FLOAT32_STEPS * step) & (step >= MIN_VARYING_STEP)
+        is_rounded = varies_little | (step >= MIN_CONSTANT_STEP) & (high == low)
+        if is_rounded.any():
+            worst = int(is_rounded.argmax())
+            findings.append(
+                f"observation {name!r} has numbers from {low[worst]:.10g} to {high[worst]:.10g}, which float32 rounds "
+                f"to multiples of {step[worst]:.2g}: declare np.float64, or subtract a constant"
+            )
+    return findings
 
 
 def _is_constant(trial: Trajectory) -> bool:
@@ -149,10 +195,10 @@ def _unused_masks(env: EnvFn | str, played: list[Trajectory]) -> list[str]:
             return []
         info: Any = made.reset(seed=0)[1]
         names = {*info, *(name for each in wrapper_chain(made) for name in dir(each))}
-        names |= set(made.observation_space) if isinstance(made.observation_space, gymnasium.spaces.Dict) else set()
+        names |= set(leaf_names(made.observation_space))
     return [
         f"{name} of the environment is not used: return the mask in info['action_mask'] at every reset and step, or "
         "from a method action_masks(), or name an entry of info or of the observation by env.action_mask_key"
         for name in sorted(map(str, names))
-        if _UNUSED_MASK.fullmatch(name)
+        if _UNUSED_MASK.fullmatch(name.rpartition("/")[2])
     ][:1]
