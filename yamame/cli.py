@@ -16,6 +16,7 @@ from yamame.config.flags import group_by_flag
 from yamame.config.named_code import caller_modules, modules_of
 from yamame.config.trusted_modules import search_trusted_places
 from yamame.errors import RunFailedError, UserError, require_pytorch
+from yamame.runs.directory import CONFIG
 from yamame.runs.locate import locate_run
 from yamame.tools.data import register as register_data
 from yamame.tools.export.command import register as register_export
@@ -103,7 +104,7 @@ def _search_working_directory() -> None:
     Not in a run directory: nothing there is executed.
     """
     here = Path.cwd()
-    in_run = any((folder / "config.json").exists() for folder in (here, *here.parents))
+    in_run = any((folder / CONFIG).exists() for folder in (here, *here.parents))
     if not (in_run or sys.flags.safe_path or str(here) in sys.path):
         sys.path.append(str(here))
 

@@ -120,9 +120,6 @@ class Bandit(Algorithm):
         self.model, self.compute, self.generator, self.num_updates = model, compute, generator, 0
         self.optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate)
 
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> BanditPolicy:
-        return BanditPolicy(self.model, generator)
-
     def update(self, batch: Batch) -> Metrics:
         log_prob = self.model(batch.observation["observation"]).log_softmax(dim=1)
         ratio = (log_prob.gather(1, batch.action[:, None])[:, 0] - batch.extras["log_prob"]).exp().clamp(max=2.0)

@@ -30,7 +30,7 @@ from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
 from yamame.nets import sequence as trajectory_encoders
 from yamame.nets.blocks import freeze_for_inference
-from yamame.nets.sequence.base import SupportsFunctionalStep, TrajectoryEncoderConfig
+from yamame.nets.sequence.base import SupportsFunctionalStep, TrajectoryEncoder, TrajectoryEncoderConfig
 
 INPUTS = 6
 MEMORY = 5
@@ -77,6 +77,7 @@ def built(config: TrajectoryEncoderConfig, memory_length: int = MEMORY) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         encoder = config.build(input_size=INPUTS, attention_window=memory_length, max_timestep=HORIZON).double().eval()
+    assert isinstance(encoder, TrajectoryEncoder)
     shake(encoder)
     return encoder
 

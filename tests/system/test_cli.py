@@ -17,9 +17,11 @@ import pytest
 from tiny import TINY_RUN, as_flags
 
 from yamame.cli import main
+from yamame.config.flags import to_flag
 from yamame.metrics.progress import TrialCounter
 from yamame.metrics.registry import read_metrics
 from yamame.recipes import recipe_names
+from yamame.training.start import RESUMABLE
 
 pytestmark = pytest.mark.slow
 
@@ -238,6 +240,13 @@ def test_help_at_every_level(args: str, mentions: str, capsys: pytest.CaptureFix
     assert code == 0 and err == ""
     for word in mentions.split():
         assert word in out
+
+
+def test_help_of_resume_names_what_may_change(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["resume", "--help"])
+    described = "".join(capsys.readouterr().out.split())  # lines end at any hyphen
+    assert [path for path in RESUMABLE if path not in described and to_flag(path) not in described] == []
 
 
 # invalid input

@@ -3,7 +3,10 @@
 from abc import ABC, abstractmethod
 from typing import Any
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from yamame.data.batch import Batch
 
 ACTING_MODULES = ("timestep_encoder", "trajectory_encoder", "actor")
 """Modules that a policy needs."""
@@ -18,3 +21,16 @@ class ActingModel(nn.Module, ABC):
     @abstractmethod
     def acting_module(self, name: str) -> Any:
         """Return one of `ACTING_MODULES`, with the weights that act."""
+
+
+def batch_features(timestep_encoder: Any, batch: Batch) -> Float[Tensor, "N F"]:
+    """Return the vector part of a timestep encoder's input for all tokens of a batch, before normalization."""
+    features_NF: Tensor = timestep_encoder.features(
+        observation=batch.observation,
+        previous_action=batch.previous_action,
+        previous_reward=batch.previous_reward,
+        episode_start=batch.episode_start,
+        time=batch.time,
+        horizon=batch.horizon,
+    )
+    return features_NF

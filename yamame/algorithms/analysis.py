@@ -4,11 +4,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float32
-from torch import nn
+from jaxtyping import Float, Float32
+from torch import Tensor, nn
 
 from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
+from yamame.nets.heads.actor import PolicyDistribution
+from yamame.nets.heads.distributions import CategoricalPolicy, FactoredPolicy, SampledCategoricalPolicy
+from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 from yamame.nets.introspection import AttentionWeights
 
 
@@ -24,6 +27,28 @@ class ActionDistributions:
     """Mean of the Gaussian whose tanh is a continuous action. None for discrete actions."""
     std_TA: Float32[np.ndarray, "timesteps A"] | None = None
     """Its standard deviation."""
+
+
+def action_distributions(policy: PolicyDistribution, gamma_index: int) -> ActionDistributions:
+    """Return the parameters of the action distributions of one gamma, for a policy of all timesteps of a trajectory."""
+    match policy:
+        case CategoricalPolicy() | SampledCategoricalPolicy():
+            probability = policy.probability_NGA
+            sizes: tuple[int, ...] = (probability.shape[2],)
+            return ActionDistributions(num_choices=sizes, probability_TA=_numpy(probability[:, gamma_index]))
+        case FactoredPolicy(components=components, categorical=categorical):
+            sizes = tuple(components.is_choice_CK.sum(1).tolist())
+            probability = components.unpad(categorical.probability_NGA)
+            return ActionDistributions(num_choices=sizes, probability_TA=_numpy(probability[:, gamma_index]))
+        case TanhGaussianPolicy():
+            std = policy.log_std_NGA.exp()
+            return ActionDistributions(
+                mean_TA=_numpy(policy.mean_NGA[:, gamma_index]), std_TA=_numpy(std[:, gamma_index])
+            )
+
+
+def _numpy(x: Float[Tensor, "N A"]) -> np.ndarray:
+    return x.float().cpu().numpy()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,18 +35,15 @@ class Replay:
 
 
 class Algorithm(ABC):
-    """Learning from trajectories. Environments, replay, collection, evaluation and tools do not depend on it."""
+    """A model and its updates from trajectories. Its state is what a checkpoint needs to continue them."""
 
     model: nn.Module
-    """All weights. Policies have copies of those that act."""
+    """All weights. Policies (`AlgorithmConfig.build_policy`) have copies of those that act."""
     compute: Compute
     generator: torch.Generator
     """Random stream of the updates, on the device of the model. With several ranks each has its own."""
     num_updates: int
-
-    @abstractmethod
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> TrainedPolicy:
-        """Return a policy with the present weights and empty memory; `generator` samples its actions."""
+    """Number of updates so far."""
 
     def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
         """Yield `count` batches: windows that the sampler samples, or another selection."""
@@ -133,9 +130,14 @@ class AlgorithmConfig(ABC):
         collects: bool = False,
         cuda_graph: bool = False,
     ) -> TrainedPolicy:
-        """Return a policy with the weights of a model, for evaluations, or to collect trajectories to train from.
+        """Return a policy with a copy of the weights of a model, and with empty memory.
 
-        With `cuda_graph`, on a GPU it may replay its step as a CUDA graph.
+        Args:
+            model: The networks.
+            num_envs: Number of environments that it acts in.
+            generator: Samples its actions; on the device of the model.
+            collects: It collects trajectories to train from, in any process of a run; off: it acts as in evaluations.
+            cuda_graph: On a GPU, it may replay its step as a CUDA graph.
         """
 
     @abstractmethod
@@ -152,12 +154,14 @@ class AlgorithmConfig(ABC):
     def remarks(self, task: TaskSpec, *, offline_only: bool = False) -> list[str]:
         """Return what is unusual about a task for this agent, one sentence each, to be printed before training.
 
-        `offline_only`: it learns from stored data alone.
+        Args:
+            task: Spaces and horizon.
+            offline_only: Whether the run learns from stored data alone.
         """
         return []
 
     def memory_remarks(self, task: TaskSpec, *, context_length: int) -> list[str]:
-        """Return what is unusual about a context length for this agent, likewise."""
+        """Return what is unusual about a context length for this agent, as `remarks` does about the task."""
         return []
 
     def num_policies(self, model: nn.Module) -> int:

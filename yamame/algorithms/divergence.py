@@ -1,7 +1,10 @@
-"""When training has diverged, and what in a batch makes losses overflow."""
+"""Updates that are not finite: their counts, when training has diverged, and what in a batch makes losses overflow."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 from yamame.data.batch import Batch
@@ -9,6 +12,44 @@ from yamame.errors import UserError
 
 MAX_ABS_INPUT = 1e15
 """Sums of squares of larger numbers may be infinite in float32."""
+
+
+class NonfiniteCounter:
+    """Counts the updates that were skipped because their loss or gradient was not finite.
+
+    The counts are tensors, which `count` changes in place: an update waits for no device, and can be captured.
+
+    Args:
+        device: Device of the updates.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._total = torch.zeros((), dtype=torch.int64, device=device)
+        self._consecutive = torch.zeros_like(self._total)
+
+    @property
+    def total(self) -> int:
+        """Number of skipped updates. Synchronizes the device."""
+        return int(self._total)
+
+    @property
+    def consecutive(self) -> int:
+        """Number of skipped updates since the last finite one. Synchronizes the device."""
+        return int(self._consecutive)
+
+    def count(self, finite: Bool[Tensor, ""]) -> None:
+        """Count an update."""
+        self._total += ~finite
+        self._consecutive.add_(1).mul_(~finite)
+
+    def state_dict(self) -> dict[str, int]:
+        """Return both counts, by their names in the state of an algorithm."""
+        return {"num_nonfinite": self.total, "consecutive_nonfinite": self.consecutive}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the counts from the state of an algorithm."""
+        self._total.fill_(state["num_nonfinite"])
+        self._consecutive.fill_(state["consecutive_nonfinite"])
 
 
 def check_divergence(consecutive_nonfinite: int, maximum: int, last_batch: Batch | None) -> None:

@@ -7,7 +7,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from yamame.algorithms.acting_model import ActingModel
-from yamame.algorithms.functional_policy import MEMORY, OBSERVATION, FunctionalPolicy
+from yamame.algorithms.functional_policy import MEMORY, OBSERVATION, FunctionalPolicy, without_prefix
 from yamame.algorithms.network_policy import acting_networks
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.errors import UserError
@@ -51,7 +51,7 @@ class FunctionalNetworkPolicy(FunctionalPolicy):
 
     def forward(self, inputs: Mapping[str, Shaped[Tensor, "E ..."]]) -> dict[str, Shaped[Tensor, "E ..."]]:
         """Return action, its distribution and the next memory."""
-        observation = _under(OBSERVATION, inputs)
+        observation = without_prefix(OBSERVATION, inputs)
         time_E = inputs["time"]
         features = self.timestep_encoder.features(
             observation=observation,
@@ -62,7 +62,7 @@ class FunctionalNetworkPolicy(FunctionalPolicy):
             horizon=self.horizon,
         )
         timestep_ED: Tensor = self.timestep_encoder(features, observation)
-        state_ED, memory = self.trajectory_encoder.functional_step(timestep_ED, time_E, _under(MEMORY, inputs))
+        state_ED, memory = self.trajectory_encoder.functional_step(timestep_ED, time_E, without_prefix(MEMORY, inputs))
         policy = self.actor(state_ED, inputs.get(ACTION_MASK_KEY))
         distribution: dict[str, Tensor]
         if isinstance(policy, TanhGaussianPolicy):
@@ -81,7 +81,3 @@ class FunctionalNetworkPolicy(FunctionalPolicy):
             **distribution,
             **{f"{MEMORY}{name}": tensor for name, tensor in memory.items()},
         }
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

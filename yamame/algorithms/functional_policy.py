@@ -10,6 +10,11 @@ OBSERVATION, MEMORY = "observation/", "memory/"
 """Prefixes of the names of tensors of a `FunctionalPolicy`: leaves of the observation, and its memory."""
 
 
+def without_prefix(prefix: str, tensors: Mapping[str, Shaped[Tensor, "E ..."]]) -> dict[str, Shaped[Tensor, "E ..."]]:
+    """Return the tensors whose names start with a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
 class FunctionalPolicy(nn.Module, ABC):
     """`Policy.act` for E environments as a function of tensors, which can be exported. Nothing is changed in place."""
 

@@ -11,6 +11,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from yamame.algorithms.acting_model import ACTING_MODULES, ActingModel
+from yamame.algorithms.base import model_device
+from yamame.algorithms.functional_policy import OBSERVATION, without_prefix
 from yamame.data.action_distribution import PolicyParameters, SupportsDistribution
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.batch import ACTING_LOG_PROB
@@ -26,7 +28,6 @@ from yamame.types import State
 
 STATIC_DEVICES = ("cuda",)
 """Types of devices on which each step is a `StaticStep`: there, launching kernels takes longer than running them."""
-_OBSERVATION = "observation/"
 
 
 def acting_networks(
@@ -93,7 +94,7 @@ class NetworkPolicy(SupportsDistribution):
         self._mode_only = mode_only
         self._action_noise = action_noise
         self._last: tuple[PolicyDistribution, bool] | None = None
-        self.device = next(agent.parameters()).device
+        self.device = model_device(agent)
         self.horizon = torch.tensor([float(agent.horizon)], device=self.device)
         self.timestep_encoder, self.trajectory_encoder, self.actor = acting_networks(
             agent, clips=clips, gamma_index=gamma_index, averaged=averaged
@@ -211,9 +212,7 @@ class NetworkPolicy(SupportsDistribution):
 
     def _timestep(self, inputs: Mapping[str, Shaped[Tensor, "E ..."]]) -> Float[Tensor, "E D"]:
         names = ("previous_action", "previous_reward", "episode_start", "time")
-        observation = {
-            name.removeprefix(_OBSERVATION): leaf for name, leaf in inputs.items() if name.startswith(_OBSERVATION)
-        }
+        observation = without_prefix(OBSERVATION, inputs)
         features = self.timestep_encoder.features(
             observation=observation, horizon=self.horizon, **{name: inputs[name] for name in names}
         )
@@ -223,7 +222,7 @@ class NetworkPolicy(SupportsDistribution):
     def _distribution(
         self, state_ED: Float[Tensor, "E D"], inputs: Mapping[str, Shaped[Tensor, "E ..."]]
     ) -> PolicyDistribution:
-        policy: PolicyDistribution = self.actor(state_ED, inputs.get(_OBSERVATION + ACTION_MASK_KEY))
+        policy: PolicyDistribution = self.actor(state_ED, inputs.get(OBSERVATION + ACTION_MASK_KEY))
         return policy
 
     def _choose(self, policy: PolicyDistribution, *, deterministic: bool) -> Shaped[Tensor, "E ..."]:
@@ -240,5 +239,5 @@ def _arrays(step: PolicyInput) -> dict[str, Shaped[np.ndarray, "E ..."]]:
         "previous_reward": step.previous_reward,
         "episode_start": step.episode_start,
         "time": step.time,
-        **{f"{_OBSERVATION}{name}": leaf for name, leaf in step.observation.items()},
+        **{f"{OBSERVATION}{name}": leaf for name, leaf in step.observation.items()},
     }

@@ -17,8 +17,8 @@ class ClippedAdamW:
     A step with a non-finite loss or gradient changes nothing. The check runs on the device without host
     synchronization, so that the step can be captured in a CUDA graph.
 
-    The state is held here, and not by a `torch.optim.AdamW`, which imports PyTorch's compiler: that takes longer than
-    all other imports of a run together, and which counts the steps of each parameter by an operation of its own.
+    The state is held here and not by `torch.optim.AdamW`, which counts the steps of each parameter by an operation of
+    its own, and which imports PyTorch's compiler: that takes longer than all other imports of a run together.
     """
 
     def __init__(

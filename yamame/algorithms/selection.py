@@ -35,7 +35,16 @@ def algorithm_config(name: str) -> AlgorithmConfig:
 
 
 def require_algorithm(algorithm: AlgorithmConfig, kind: type[A], name: str) -> A:
-    """Return the config of an algorithm of this kind. Raises `UserError`, for a variant of `name`, if it is another."""
+    """Return the config if it is of a class; for variants of one algorithm.
+
+    Args:
+        algorithm: Config of any algorithm.
+        kind: Class that the variant requires.
+        name: Name of the algorithm of that class, for the message.
+
+    Raises:
+        UserError: If it is the config of another algorithm.
+    """
     if not isinstance(algorithm, kind):
         raise UserError(f"this variant requires --algorithm {name}, not {algorithm_name(algorithm)}")
     return algorithm

@@ -73,7 +73,7 @@ class Experience(ABC):
 
     @abstractmethod
     def counts(self) -> dict[str, float]:
-        """Return numbers of faults and the like, to be summed over processes."""
+        """Return metrics that are summed over processes, such as the numbers of faults."""
 
     def metrics(self) -> dict[str, float]:
         """Return other metrics since the last call."""
@@ -89,11 +89,12 @@ class Experience(ABC):
 
     @property
     def can_pause(self) -> bool:
-        """Whether `pause` loses no part of a trial, or there are several environments, whose trials end apart."""
+        """Whether to pause now: `pause` would lose no part of a trial, or waiting does not help, since several
+        environments have trials that end at different times."""
         return True
 
     def pause(self) -> None:
-        """Close the environments until they are needed again, while others are open of which only one can exist."""
+        """Close the environments until they are needed again: of some simulators only one can exist at a time."""
         if self._is_open:
             self._is_open = False
             self.environments.close()

@@ -37,9 +37,12 @@ _CHECKED = struct.Struct("<HQ")
 _LENGTH = struct.Struct("<Q")
 _OBSERVATION, _EXTRAS, _GOALS = "observation/", "extras/", "goals/"
 _TRANSITION_FIELDS = ("reward", "action", "terminated", "truncated", "episode_start")
-_GOAL_ARRAYS = ("instruction", "achieved_step", "achieved_goal")
-_SCALARS = {"task": str, "horizon": int, "policy_version": int, "noise_scale": float}
-_GOAL_SCALARS = {"tolerance": float, "hide_future_goals": bool}
+SCALARS = {"task": str, "horizon": int, "policy_version": int, "noise_scale": float}
+"""Fields of a `Trajectory` that are no arrays -> their types."""
+GOAL_ARRAYS = ("instruction", "achieved_step", "achieved_goal")
+"""Fields of `Goals` that are arrays."""
+GOAL_SCALARS = {"tolerance": float, "hide_future_goals": bool}
+"""Other fields of `Goals` -> their types."""
 _DECODE_ERRORS = (
     *(zstandard.ZstdError, SafetensorError, struct.error),
     *(ValueError, KeyError, TypeError, OverflowError, RecursionError),
@@ -121,15 +124,15 @@ def named_arrays(trajectory: Trajectory) -> dict[str, Shaped[np.ndarray, "..."]]
     if trajectory.success is not None:
         arrays["success"] = trajectory.success
     if trajectory.goals is not None:
-        arrays |= {_GOALS + name: getattr(trajectory.goals, name) for name in _GOAL_ARRAYS}
+        arrays |= {_GOALS + name: getattr(trajectory.goals, name) for name in GOAL_ARRAYS}
     return arrays
 
 
 def _metadata(trajectory: Trajectory) -> dict[str, Any]:
-    metadata: dict[str, Any] = {name: kind(getattr(trajectory, name)) for name, kind in _SCALARS.items()}
+    metadata: dict[str, Any] = {name: kind(getattr(trajectory, name)) for name, kind in SCALARS.items()}
     goals = trajectory.goals
     if goals is not None:
-        metadata["goals"] = {name: kind(getattr(goals, name)) for name, kind in _GOAL_SCALARS.items()}
+        metadata["goals"] = {name: kind(getattr(goals, name)) for name, kind in GOAL_SCALARS.items()}
     metadata["leaves"] = list(trajectory.observation)
     if trajectory.extras:
         metadata["extras"] = list(trajectory.extras)
@@ -175,11 +178,11 @@ def _make_trajectory(
 ) -> Trajectory:
     for array in arrays.values():
         array.flags.writeable = False
-    goals: dict[str, Any] = {name: arrays[_GOALS + name] for name in _GOAL_ARRAYS if _GOALS + name in arrays}
+    goals: dict[str, Any] = {name: arrays[_GOALS + name] for name in GOAL_ARRAYS if _GOALS + name in arrays}
     transitions: dict[str, Any] = {name: arrays[name] for name in _TRANSITION_FIELDS}
-    scalars: dict[str, Any] = {name: kind(metadata[name]) for name, kind in _SCALARS.items()}
+    scalars: dict[str, Any] = {name: kind(metadata[name]) for name, kind in SCALARS.items()}
     if goals:
-        goals |= {name: kind(metadata["goals"][name]) for name, kind in _GOAL_SCALARS.items()}
+        goals |= {name: kind(metadata["goals"][name]) for name, kind in GOAL_SCALARS.items()}
     return Trajectory(
         **transitions,
         observation={name: arrays[_OBSERVATION + name] for name in metadata["leaves"] if name not in images},

@@ -2,7 +2,7 @@
 
     records       the trajectories
     quarantined   ids that must not be sampled, with the reason: of records that are corrupted, or were lost in a repair
-    counters      `next_id`; `deleted_before`: older ids were deleted in turn, the protected ones excepted
+    counters      `next_id`; `deleted_before`: smaller ids were evicted and deleted, the protected ones excepted
 
 A commit is on the disk when `write` returns. SQLite finds what is wrong with its pages; the contents of records have
 checksums of their own (`codec`), and each id is stored twice, since a flipped bit would make it another valid id.
@@ -35,7 +35,8 @@ _PAGE_BYTES = 8192
 _LOG_PAGES = 4096
 """Pages of the write-ahead log at which SQLite copies them to the file."""
 _BUSY_SECONDS = 60.0
-_MAX_ID = 1 << 62
+MAX_ID = 1 << 62
+"""Larger ids are taken for corrupted ones."""
 _CORRUPTION = (
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
@@ -53,7 +54,7 @@ class RecordTag(Enum):
     PROTECTED = 1
     """Never evicted."""
     IMPORTED = 2
-    """Evicted in turn."""
+    """Evicted as the run's own records are: the oldest first."""
 
     @staticmethod
     def from_value(value: object) -> "RecordTag | None":
@@ -206,7 +207,7 @@ class Transaction:
 def counter(connection: sqlite3.Connection, name: str) -> int:
     """Return a counter; 0 if it was never set or is no valid id."""
     row = connection.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
-    return row[0] if row and isinstance(row[0], int) and 0 <= row[0] <= _MAX_ID else 0
+    return row[0] if row and isinstance(row[0], int) and 0 <= row[0] <= MAX_ID else 0
 
 
 def next_id(connection: sqlite3.Connection) -> int:

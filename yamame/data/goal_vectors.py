@@ -75,7 +75,6 @@ class _GoalRows(GoalReader):
                 raise UserError(f"{key!r} is {describe_space(box)}: make it a Box of shape (goals, numbers of a goal)")
         size = desired.shape[-1]
         _check_sizes(achieved.shape[-1], size)
-        self._boxes = {ACHIEVED_KEY: achieved, DESIRED_KEY: desired}
         high = desired.high.reshape(-1, size).astype(np.float64)
         self._are_tokens = all(
             _is_integer(box) and not (is_unbounded(box.low) | is_unbounded(box.high)).any()

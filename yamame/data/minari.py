@@ -21,6 +21,7 @@ from yamame.data.actions import (
     policy_action_space,
     to_env_action,
 )
+from yamame.data.codec import GOAL_ARRAYS, GOAL_SCALARS, SCALARS
 from yamame.data.goals import Goals
 from yamame.data.observations import OutOfSpaceError, flatten_observation
 from yamame.data.schema import TaskSpec
@@ -118,9 +119,6 @@ def _in_minari(name: str) -> Path:
     return Path(get_dataset_path(name)) / "data"
 
 
-_SCALARS = ("task", "horizon", "policy_version", "noise_scale")
-_GOAL_ARRAYS = ("instruction", "achieved_step", "achieved_goal")
-_GOAL_SCALARS = ("tolerance", "hide_future_goals")
 _EXTRAS_KEY = "extra_{}"
 """Key in infos of the extras with this index: their names may have `/`, which HDF5 takes for a group."""
 
@@ -130,7 +128,7 @@ def to_infos(
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Return Minari infos, T + 1 rows each: arrays of transitions follow a first row of zeros."""
     metadata = {
-        **{name: getattr(trajectory, name) for name in _SCALARS},
+        **{name: getattr(trajectory, name) for name in SCALARS},
         "goals": None if trajectory.goals is None else _goals_to_json(trajectory.goals),
         "leaves": list(trajectory.observation),
         "extras": list(trajectory.extras),
@@ -156,10 +154,10 @@ def _shift(array: Shaped[np.ndarray, "T ..."]) -> Shaped[np.ndarray, "T+1 ..."]:
 
 def _goals_to_json(goals: Goals) -> dict[str, Any]:
     json_values: dict[str, Any] = {}
-    for name in _GOAL_ARRAYS:
+    for name in GOAL_ARRAYS:
         array = getattr(goals, name)
         json_values[name] = {"values": array.tolist(), "dtype": array.dtype.name, "shape": array.shape}
-    return json_values | {name: getattr(goals, name) for name in _GOAL_SCALARS}
+    return json_values | {name: getattr(goals, name) for name in GOAL_SCALARS}
 
 
 def from_infos(infos: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -169,7 +167,7 @@ def from_infos(infos: Mapping[str, Any]) -> dict[str, Any] | None:
     metadata = json.loads(np.asarray(infos["yamame"], np.uint8).tobytes())
     goals = metadata.pop("goals")
     if goals is not None:
-        for name in _GOAL_ARRAYS:
+        for name in GOAL_ARRAYS:
             described = goals[name]
             goals[name] = np.array(described["values"], described["dtype"]).reshape(described["shape"])
         goals = Goals(**goals)

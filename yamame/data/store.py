@@ -166,7 +166,7 @@ class ReplayStore:
             evicted = self._eviction.add(sizes, protected=tag is RecordTag.PROTECTED)
             self._evicted_since_checkpoint += len(evicted)
             self._discard_cached(evicted)
-            self._delete(self._eviction.deletable(), in_turn=True)
+            self._delete(self._eviction.deletable(), are_evicted=True)
         return ids
 
     def ids(self) -> tuple[int, ...]:
@@ -206,7 +206,7 @@ class ReplayStore:
     def missing(self, ids: Iterable[int]) -> tuple[list[int], list[int]]:
         """Return which ids are not stored: those that nothing accounts for, then those that are known to be gone.
 
-        Known are quarantined ones, those that were deleted in turn, and those that a repair could not recover.
+        Known are quarantined ones, those that were evicted and deleted, and those that a repair could not recover.
         """
         with self._lock:
             self._refresh()
@@ -244,7 +244,7 @@ class ReplayStore:
             oldest, active = self._oldest_at_checkpoints, self._eviction.active
             if len(oldest) == oldest.maxlen:
                 needless = [record_id for record_id in self._eviction.evicted if record_id < oldest[0]]
-                self._delete(needless, in_turn=True)
+                self._delete(needless, are_evicted=True)
             oldest.append(next(iter(active)) if active else self.total_appended)
             self._evicted_since_checkpoint = 0
             self._database.empty_log()
@@ -285,12 +285,12 @@ class ReplayStore:
     def _validation_error(self, trajectory: Trajectory) -> str:
         return consistency_error(trajectory) if self._schema is None else self._schema.validation_error(trajectory)
 
-    def _delete(self, ids: Sequence[int], *, in_turn: bool = False) -> None:
+    def _delete(self, ids: Sequence[int], *, are_evicted: bool = False) -> None:
         if not ids:
             return
         with self._database.write() as transaction:
             transaction.delete(ids)
-            if in_turn:
+            if are_evicted:
                 transaction.set_counter("deleted_before", max(ids) + 1)
         self._eviction.remove(ids)
         self._discard_cached(ids)

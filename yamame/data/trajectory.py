@@ -14,6 +14,7 @@ Observation = Mapping[str, Shaped[np.ndarray, "..."]]
 
 
 CHUNK_FRAMES = 64
+"""Timesteps of a chunk of compressed images."""
 _BYTE = np.dtype(np.uint8)
 _MIN_COMPRESSED_BYTES = 1 << 18
 """Decompressing a smaller leaf as a whole takes less than a tenth of a millisecond."""
@@ -27,7 +28,9 @@ class CompressedFrames:
     """
 
     shape: tuple[int, ...]
+    """Shape of the whole array, rows first."""
     frames: Sequence[bytes]
+    """Each chunk as a frame of zstd."""
     dtype: np.dtype = _BYTE
 
     def __post_init__(self) -> None:
@@ -109,7 +112,7 @@ class Trajectory:
     """What the policy records of its own actions for learning (log-probability, value, ...), by name."""
 
     lazy_observation: Mapping[str, CompressedFrames] = field(default_factory=dict)
-    """Further leaves of the observation."""
+    """Further leaves of the observation, images that are decompressed when they are read. `observation` lacks them."""
 
     def __len__(self) -> int:
         return len(self.reward)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from yamame.data.codec import CorruptedRecordError
 from yamame.data.database import (
+    MAX_ID,
     CorruptedDatabaseError,
     Database,
     RecordTag,
@@ -158,7 +159,7 @@ class StoreReader:
         """Yield records. After a page that cannot be read go on with the next id, then 2, 4, 8, ... ids further."""
         start, step = 0, 1
         query = "SELECT id, id_copy, tag FROM records WHERE id >= ? ORDER BY id LIMIT 1"
-        while start < _MAX_ID:
+        while start < MAX_ID:
             try:
                 with translated_errors(self.directory):
                     row = connection.execute(query, (start,)).fetchone()
@@ -194,7 +195,6 @@ class StoreReader:
             yield CorruptedRecord(record_id=str(record_id), reason=getattr(error, "problem", str(error)))
 
 
-_MAX_ID = 1 << 62
 _MAX_NEXT_ID = 1 << 32
 """A larger counter is taken for corrupted."""
 _RECORDS_PER_TRANSACTION = 64

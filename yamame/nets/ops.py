@@ -1,4 +1,5 @@
-"""Pure tensor functions: masked means and n-step targets. Shapes never depend on values."""
+"""Functions of tensors (masked means, TD targets), whose shapes never depend on values; switches of the compiler and of
+autocast; states of generators."""
 
 import sys
 import zlib
@@ -62,7 +63,7 @@ def _masked_sum(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Flo
 def random_subset(
     q_NKG: Float[Tensor, "N K G *more"], subset: int, generator: torch.Generator
 ) -> Float[Tensor, "N k G *more"]:
-    """Return the values of `subset` of the K critics, sampled without replacement for every token and discount.
+    """Return the values of `subset` of the K critics, sampled without replacement for every token and gamma.
 
     Further dimensions have the values of the same critics. Paper: appendix A (REDQ). Differs from the authors' code,
     which samples with replacement and so uses one critic twice in a quarter of its targets.
@@ -97,7 +98,7 @@ def n_step_target(
     gammas_G: Float[Tensor, "G"],
     n: int,
 ) -> Float[Tensor, "N G"]:
-    """Return y_t = r_t + gamma r_(t+1) + ... + gamma^n V_(t+n), up to a terminal step, for every token and discount.
+    """Return y_t = r_t + gamma r_(t+1) + ... + gamma^n V_(t+n), up to a terminal step, for every token and gamma.
 
     `value_NG[t]` is the value of the state at token t. A window that ends before t + n is bootstrapped from its last
     token. Tokens that are not valid keep their own value.
@@ -153,7 +154,7 @@ def trace_target(
         value_NG: V, the value of the policy at each token.
         action_value_NG: Q, the value of the action of the data.
         trace_NG: c, for the action of the data.
-        gammas_G: Discounts.
+        gammas_G: Discount factors.
         max_seqlen: Number of tokens of the longest window.
     """
     discount_NG = torch.where(terminal_N, 0.0, 1.0)[:, None] * gammas_G

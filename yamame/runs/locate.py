@@ -70,12 +70,6 @@ def check_source(source: Any) -> str | Path:
     return Path(found) if isinstance(found, os.PathLike) else found
 
 
-def absolute_source(source: str | Path) -> str:
-    """Return a source that is the same in every working directory."""
-    name = str(source)
-    return name if name.startswith((ZOO, HUB)) else str(Path(source).resolve())
-
-
 def zoo_names() -> list[str]:
     """Return the names of the policies in the zoo, sorted."""
     return sorted(path.name for path in ZOO_FOLDER.glob("*") if is_policy_folder(path))

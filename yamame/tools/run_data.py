@@ -108,10 +108,10 @@ def collect_info(source: DataSource) -> StoreInfo:
     tasks: Counter[str] = Counter()
     versions: list[int] = []
     steps = record_bytes = corrupted = 0
-    marks: Counter[RecordTag | None] = Counter()
+    tags: Counter[RecordTag | None] = Counter()
     for record in reader.records():
         if isinstance(record, ValidRecord):
-            marks[record.tag] += 1
+            tags[record.tag] += 1
             tasks[record.trajectory.task] += 1
             versions.append(record.trajectory.policy_version)
             steps += len(record.trajectory)
@@ -125,8 +125,8 @@ def collect_info(source: DataSource) -> StoreInfo:
         record_bytes=record_bytes,
         file_bytes=(source.store / REPLAY_FILE).stat().st_size,
         policy_versions=(min(versions), max(versions)) if versions else None,
-        protected=marks[RecordTag.PROTECTED],
-        imported=marks[RecordTag.IMPORTED],
+        protected=tags[RecordTag.PROTECTED],
+        imported=tags[RecordTag.IMPORTED],
         corrupted=corrupted + len(reader.quarantined),
     )
 
@@ -160,8 +160,8 @@ def import_into(path: Path, dataset: str, *, protected: bool) -> int:
         schema=task.schema,
     ) as store:
         for trajectories in _batched(read_trajectories(dataset, task), _CHUNK_EPISODES):
-            mark = RecordTag.PROTECTED if protected else RecordTag.IMPORTED
-            count += len(store.extend(trajectories, tag=mark))
+            tag = RecordTag.PROTECTED if protected else RecordTag.IMPORTED
+            count += len(store.extend(trajectories, tag=tag))
     return count
 
 

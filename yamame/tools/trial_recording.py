@@ -28,7 +28,7 @@ from yamame.envs.config import EnvConfig, GoalEnvConfig, apply_instruction
 from yamame.envs.wrappers.base import VectorEnvWrapper
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
-from yamame.training.evaluate import EVALUATION_SEED
+from yamame.training.evaluate import EVALUATION_SEED, check_seed
 from yamame.training.trained_run import TrainedRun
 
 MAX_TRIAL_LENGTH = 2000
@@ -194,10 +194,9 @@ def record_trial(
         UserError: If the task does not take the instruction.
     """
     if max_length < 1:
-        raise UserError(f"Expected at least 1 step to record, got {max_length}")
+        raise UserError(f"cannot record {max_length} steps: pass at least 1")
     seed = EVALUATION_SEED if seed is None else seed
-    if seed < 0:
-        raise UserError(f"Expected a seed of at least 0, got {seed}")
+    check_seed(seed)
     config = run.config
     env = apply_instruction(config.env.eval_config(), instruction)
     deterministic = config.deterministic_actions if deterministic is None else deterministic

@@ -104,6 +104,7 @@ def build_components(
         distributed: This process among the learners. The main rank has the random streams of a single process.
         connection: Ray cluster that collects; None: this process collects.
     """
+    # 1. random streams and environments
     root = np.random.SeedSequence(config.seed)
     root = root.spawn(_NUM_STREAMS + distributed.rank)[-1] if distributed.rank else root
     weights, learning, acting, exploring, sampling, environments = root.spawn(_NUM_STREAMS)
@@ -114,6 +115,7 @@ def build_components(
     # only one may be able to exist, and the port of the one that was probed may take a moment to become free
     closes = config.closes_training_envs
     envs = restart_with_retries(build, "the training environment", []) if closes else build()
+    # 2. networks, on their device, and the algorithm
     task = config.env.task_spec(envs)
     context_length = config.resolved_context_length
     model = build_model(config.algorithm, task, context_length=context_length, seed=int(weights.generate_state(1)[0]))
@@ -124,6 +126,7 @@ def build_components(
     algorithm = config.algorithm.build(
         model, compute=compute, generator=_torch_generator(learning, compute.device), distributed=distributed
     )
+    # 3. stores of the run's own and of offline trajectories
     finish_interrupted_repair(replay_directory)
     store = ReplayStore(
         replay_directory,
@@ -143,6 +146,7 @@ def build_components(
             replay=config.replay,
             find_stores=replay_dirs,
         )
+    # 4. where trajectories come from
     experience: Experience
     if connection:
         pool = CollectorPool(config, connection, rank=distributed.rank, restarts=restarts)
@@ -154,11 +158,18 @@ def build_components(
         explorer = Explorer(config.exploration, envs.action_space, config.num_envs, rng)
         experience = LocalExperience(
             Collector(envs, config.env.task_name, explorer, config.fault_tolerance),
-            algorithm.policy(num_envs=config.num_envs, generator=_torch_generator(acting, compute.device)),
+            config.algorithm.build_policy(
+                model,
+                num_envs=config.num_envs,
+                generator=_torch_generator(acting, compute.device),
+                collects=True,
+                cuda_graph=compute.cuda_graph,
+            ),
             deterministic=config.deterministic_actions,
             rng=rng,
             remake=partial(_remake, config, int(environments.generate_state(1)[0])),
         )
+    # 5. batches
     sampler = Sampler(
         store,
         config=config.replay,

@@ -74,7 +74,7 @@ class RunEvaluations:
             candidate = replace(best, **change)
             report = self.evaluate(candidate, stop, trials=config.eval.trials, seed=SELECTION_SEED)
             if report is None:
-                best = candidate.of_training()
+                best = candidate.acting_as_in_training()
                 break
             if report.selection_return > best_return:
                 best, best_return = candidate, report.selection_return

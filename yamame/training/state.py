@@ -58,8 +58,8 @@ class TrainState:
     policy_index: int = -1
     """Index of the trained policy that earned most (`eval.choose_policy`); -1: the one that acted in training."""
 
-    def of_training(self) -> "TrainState":
-        """Return the state with the way of acting of training."""
+    def acting_as_in_training(self) -> "TrainState":
+        """Return the state with a policy that acts as in training: `eval.choose_policy` has chosen nothing."""
         return replace(self, mode_is_better=False, policy_index=-1)
 
     def trained_config(self, config: RunConfig) -> RunConfig:

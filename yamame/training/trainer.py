@@ -117,7 +117,7 @@ class Trainer:
     def train(self, progress: ProgressBar) -> str:
         """Train; return the name of the signal that stopped the run, or "". A checkpoint is saved in either case."""
         start, seconds_before = time.monotonic(), self.state.wall_seconds
-        self.state = self.state.of_training()
+        self.state = self.state.acting_as_in_training()
         with StopSignal() as stop, ExitStack() as at_end:
             self.state = self.evaluations.random_policy(self.state, stop)
             self._is_stopping = stop.sync(self.distributed)

@@ -443,7 +443,7 @@ def test_the_policy_acts_with_the_average_here_and_in_other_processes() -> None:
     learner = averaging_learner()
     for seed in range(3):
         learner.update(batch_of(seed=seed))
-    policy = learner.policy(num_envs=1, generator=torch.Generator())
+    policy = AMAGOConfig().build_policy(learner.agent, num_envs=1, generator=torch.Generator(), collects=True)
     averaged = learner.agent.acting_module("actor").for_gamma(-1).state_dict()
     present = learner.agent.actor.for_gamma(-1).state_dict()
     acting = policy.actor.state_dict()

@@ -191,6 +191,11 @@ def test_td3_updates_its_actor_and_targets_every_second_time() -> None:
     assert moved(before, learner.agent) == online | targets
 
 
+def test_critics_without_hidden_layer_are_refused_by_the_name_of_the_field() -> None:
+    with pytest.raises(UserError, match=r"^critic_hidden_sizes must have at least one hidden layer"):
+        replace(TINY_RECURRENT, critic_hidden_sizes=())
+
+
 def test_td3_has_no_discrete_actions() -> None:
     with pytest.raises(UserError, match="TD3 needs continuous actions"):
         recurrent_agent(learner=TD3)

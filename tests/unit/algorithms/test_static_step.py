@@ -20,13 +20,13 @@ from torch.utils._pytree import tree_leaves
 from yamame.algorithms import network_policy as policy_module
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.config import AMAGOConfig
-from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.step import PolicyInput
 from yamame.nets import static_step
-from yamame.nets.compute import WARMUP_CALLS, Compute
+from yamame.nets.compute import WARMUP_CALLS
 from yamame.nets.sequence.base import RecurrentEncoder, TrajectoryEncoderConfig
 from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
@@ -300,14 +300,13 @@ def test_memory_and_graph_are_freed_with_their_policy(recorder: Recorder) -> Non
 
 def test_the_setting_reaches_policies(recorder: Recorder) -> None:
     agent = agent_with()
-    learner = Learner(agent, LearnerConfig(td=TDLoss(trace_decay=0.5)), generator=torch.Generator())
+    config = AMAGOConfig(learner=LearnerConfig(td=TDLoss(trace_decay=0.5)))
     for setting in (True, False):
-        learner.compute = Compute(cuda_graph=setting)
-        of_run = learner.policy(num_envs=ENVS, generator=torch.Generator().manual_seed(0))
-        of_evaluation = AMAGOConfig().build_policy(
-            agent, num_envs=ENVS, generator=torch.Generator().manual_seed(0), cuda_graph=setting
-        )
-        for policy in (of_run, of_evaluation):
+        for collects in (True, False):
+            generator = torch.Generator().manual_seed(0)
+            policy = config.build_policy(
+                agent, num_envs=ENVS, generator=generator, collects=collects, cuda_graph=setting
+            )
             for step in timesteps(count=5):
                 policy.act(step)
         assert len(recorder.graphs) == 2

@@ -21,6 +21,7 @@ from yamame.algorithms.functional_network_policy import FunctionalNetworkPolicy
 from yamame.algorithms.varibad.agent import VariBADAgent, VariBADAgentConfig
 from yamame.algorithms.varibad.belief import Belief
 from yamame.algorithms.varibad.config import VariBADConfig
+from yamame.algorithms.varibad.decoder import DecoderConfig
 from yamame.algorithms.varibad.learner import VariBAD
 from yamame.algorithms.varibad.losses import belief_kl
 from yamame.algorithms.varibad.settings import VariBADLearnerConfig
@@ -355,6 +356,11 @@ def test_its_variants_have_the_settings_of_its_authors() -> None:
     assert type(of_ppo.algorithm.learner)(**shared) == of_ppo.algorithm.learner
     with pytest.raises(UserError, match="requires --algorithm varibad, not ppo"):
         config_from_flags(with_algorithm(load_recipe("gridnavi"), "ppo"), ["varibad-grid-navi"], [])
+
+
+def test_a_decoder_without_hidden_layer_is_refused_by_the_name_of_the_field() -> None:
+    with pytest.raises(UserError, match=r"^hidden_sizes must have at least one hidden layer"):
+        DecoderConfig(hidden_sizes=())
 
 
 def test_an_encoder_without_functional_step_is_refused_in_a_line() -> None:

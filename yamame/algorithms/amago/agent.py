@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from typing_extensions import override
 
-from yamame.algorithms.acting_model import ACTING_MODULES, ActingModel
+from yamame.algorithms.acting_model import ACTING_MODULES, ActingModel, batch_features
 from yamame.algorithms.amago.gammas import PAPER_CONTINUOUS, PAPER_DISCRETE
 from yamame.algorithms.amago.losses.td import TargetValues
 from yamame.algorithms.amago.losses.world_model import WorldModel
@@ -158,14 +158,7 @@ class Agent(ActingModel):
 
     def features(self, batch: Batch) -> Float[Tensor, "N F"]:
         """Return the vector part of the timestep encoder's input, before normalization."""
-        return self.timestep_encoder.features(
-            observation=batch.observation,
-            previous_action=batch.previous_action,
-            previous_reward=batch.previous_reward,
-            episode_start=batch.episode_start,
-            time=batch.time,
-            horizon=batch.horizon,
-        )
+        return batch_features(self.timestep_encoder, batch)
 
     def encode(self, features_NF: Float[Tensor, "N F"], batch: Batch) -> Float[Tensor, "N D"]:
         """Return the states of all tokens, in float32 at least."""

@@ -7,16 +7,10 @@ from torch import Tensor
 
 from yamame.algorithms.acting_model import ACTING_MODULES
 from yamame.algorithms.amago.agent import Agent
-from yamame.algorithms.analysis import ActionDistributions, AgentAnalysis
+from yamame.algorithms.analysis import AgentAnalysis, action_distributions
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import PolicyDistribution
-from yamame.nets.heads.distributions import (
-    CategoricalPolicy,
-    FactoredPolicy,
-    SampledCategoricalPolicy,
-)
-from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 from yamame.nets.introspection import SupportsExplain
 
 
@@ -86,25 +80,3 @@ def _zero_noise(agent: Agent, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "
     if agent.actor.discrete or agent.actor.samples_choices:
         return None
     return state_ND.new_zeros(len(state_ND), len(agent.gammas_G), agent.actor.action_size)
-
-
-def action_distributions(policy: PolicyDistribution, gamma_index: int) -> ActionDistributions:
-    """Return the parameters of the action distributions of one gamma."""
-    match policy:
-        case CategoricalPolicy() | SampledCategoricalPolicy():
-            probability = policy.probability_NGA
-            sizes: tuple[int, ...] = (probability.shape[2],)
-            return ActionDistributions(num_choices=sizes, probability_TA=_numpy(probability[:, gamma_index]))
-        case FactoredPolicy(components=components, categorical=categorical):
-            sizes = tuple(components.is_choice_CK.sum(1).tolist())
-            probability = components.unpad(categorical.probability_NGA)
-            return ActionDistributions(num_choices=sizes, probability_TA=_numpy(probability[:, gamma_index]))
-        case TanhGaussianPolicy():
-            std = policy.log_std_NGA.exp()
-            return ActionDistributions(
-                mean_TA=_numpy(policy.mean_NGA[:, gamma_index]), std_TA=_numpy(std[:, gamma_index])
-            )
-
-
-def _numpy(x: Float[Tensor, "N A"]) -> np.ndarray:
-    return x.float().cpu().numpy()

@@ -19,8 +19,8 @@ from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.algorithms.base import Algorithm, Metrics
-from yamame.algorithms.divergence import check_divergence
-from yamame.algorithms.network_policy import NetworkPolicy
+from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
+from yamame.algorithms.dropout import DropoutSeeds
 from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
@@ -80,7 +80,7 @@ class LearnerConfig:
 
     @property
     def is_pessimistic(self) -> bool:
-        """Whether targets are minima of critics: not by choice, nor if the actor only imitates."""
+        """Whether targets are minima over critics, as configured. Without a policy gradient they are means."""
         return self.td.critic_reduction == "min" and self.policy_gradient.weight > 0
 
     def lr_at(self, update: int) -> float:
@@ -97,8 +97,15 @@ class Learner(Algorithm):
     reads. With several ranks, losses, gradients and statistics are means over the tokens of all ranks' batches; the
     gradient is all-reduced once, and updates are not captured as CUDA graphs.
 
-    The agent is moved to `compute.device`, on which `generator` is: the random stream of targets and actions. Raises
-    `UserError` if there is a world-model loss and the agent has no such head, and likewise for moving averages.
+    Args:
+        agent: Networks, which are moved to `compute.device`.
+        config: Losses and optimizer.
+        generator: Samples the actions and subsets of critics in targets and losses; on `compute.device`.
+        compute: Device, precision and compilation.
+        distributed: This process among the learners.
+
+    Raises:
+        UserError: If there is a world-model loss, or an averaging rate, and the agent was made without its part.
     """
 
     def __init__(
@@ -132,11 +139,10 @@ class Learner(Algorithm):
         learned = self.agent.trajectory_encoder if "trajectory_encoder" not in config.frozen else None
         self._sigma_layers = [] if learned is None else sigma_layers(learned)
         self.num_updates = 0
-        self._drops_out = any(isinstance(module, nn.Dropout) and module.p > 0 for module in agent.modules())
+        self._dropout_seeds = DropoutSeeds(agent, generator)
         self._losses = config.losses
         self._gradient_norms: Metrics = {}
-        self._num_nonfinite = torch.zeros((), dtype=torch.int64, device=compute.device)
-        self._consecutive_nonfinite = torch.zeros_like(self._num_nonfinite)
+        self._nonfinite = NonfiniteCounter(compute.device)
         self._last_batch: Batch | None = None
         compiled: Callable[[Any], Any] = torch.compile if compute.compile else lambda function: function
         self._encode, self._target_values = compiled(agent.encode), compiled(agent.target_values)
@@ -149,23 +155,12 @@ class Learner(Algorithm):
     @property
     def num_nonfinite(self) -> int:
         """Number of updates that were skipped because their loss or gradient was not finite."""
-        return int(self._num_nonfinite)
+        return self._nonfinite.total
 
     @property
     def consecutive_nonfinite(self) -> int:
         """Number of such updates since the last finite one."""
-        return int(self._consecutive_nonfinite)
-
-    @override
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> NetworkPolicy:
-        """Return a policy with the present weights, or their moving averages."""
-        return NetworkPolicy(
-            self.agent,
-            num_envs=num_envs,
-            generator=generator,
-            records_log_prob=self.config.td.trace_decay > 0,
-            cuda_graph=self.compute.cuda_graph,
-        )
+        return self._nonfinite.consecutive
 
     @override
     def update(self, batch: Batch) -> Metrics:
@@ -178,17 +173,12 @@ class Learner(Algorithm):
         self._last_batch = batch
         self.optimizer.lr.fill_(self.config.lr_at(self.num_updates))
         if self.num_updates % GRADIENT_NORM_INTERVAL == 1:
-            self._seed_dropout()
+            self._dropout_seeds.set(self.num_updates)
             self._gradient_norms = self._measure_gradient_norms(batch)
-        self._seed_dropout()
+        self._dropout_seeds.set(self.num_updates)
         metrics = self._update(batch)
         self._run_ahead.wait()
         return metrics
-
-    def _seed_dropout(self) -> None:
-        """Make dropout depend on the number of updates alone: PyTorch takes it from its global random stream."""
-        if self._drops_out:
-            torch.manual_seed((self.generator.initial_seed() + self.num_updates) % 2**63)
 
     @override
     def metrics(self) -> dict[str, float]:
@@ -210,6 +200,7 @@ class Learner(Algorithm):
         check_divergence(self.consecutive_nonfinite, self.config.max_nonfinite_updates, self._last_batch)
 
     def _update_eagerly(self, batch: Batch) -> Metrics:
+        """Make one gradient step. Everything that it changes is a persistent tensor, so that it can be captured."""
         agent, config = self.agent, self.config
         batch = batch.to(self.compute.device, non_blocking=True)
         # 1. tokens -> states; the statistics that move here are put back at the end if the update is not finite
@@ -253,8 +244,7 @@ class Learner(Algorithm):
             for value, before in zip(self._running_stats, stats_before, strict=True):
                 value.copy_(torch.where(finite, value, before))
         agent.absorb_value_scale()
-        self._num_nonfinite += ~finite
-        self._consecutive_nonfinite.add_(1).mul_(~finite)
+        self._nonfinite.count(finite)
         scale = config.td.reward_scale
         return metrics | {
             "optim/grad_norm": norm,
@@ -382,8 +372,7 @@ class Learner(Algorithm):
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
             "updates": self.num_updates,
-            "num_nonfinite": self.num_nonfinite,
-            "consecutive_nonfinite": self.consecutive_nonfinite,
+            **self._nonfinite.state_dict(),
             "gradient_norms": {name: float(norm) for name, norm in self._gradient_norms.items()},
         }
 
@@ -393,7 +382,6 @@ class Learner(Algorithm):
         self.optimizer.load_state_dict(state["optimizer"])
         load_generator_state(self.generator, state["generator"])
         self.num_updates = state["updates"]
-        self._num_nonfinite.fill_(state["num_nonfinite"])
-        self._consecutive_nonfinite.fill_(state["consecutive_nonfinite"])
+        self._nonfinite.load_state_dict(state)
         self._gradient_norms = {name: torch.tensor(norm) for name, norm in state["gradient_norms"].items()}
         self.broadcast_parameters()

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import override
 
-from yamame.algorithms.acting_model import ActingModel
+from yamame.algorithms.acting_model import ActingModel, batch_features
 from yamame.algorithms.networks import NetworksConfig
 from yamame.data.actions import PolicyActionSpace, num_choices
 from yamame.data.batch import Batch
@@ -87,14 +87,7 @@ class DistillationAgent(ActingModel):
 
     def features(self, batch: Batch) -> Float[Tensor, "N F"]:
         """Return the vector part of the timestep encoder's input, before normalization."""
-        return self.timestep_encoder.features(
-            observation=batch.observation,
-            previous_action=batch.previous_action,
-            previous_reward=batch.previous_reward,
-            episode_start=batch.episode_start,
-            time=batch.time,
-            horizon=batch.horizon,
-        )
+        return batch_features(self.timestep_encoder, batch)
 
     def encode(self, features_NF: Float[Tensor, "N F"], batch: Batch) -> Float[Tensor, "N D"]:
         """Return the states of all tokens, in float32 at least."""

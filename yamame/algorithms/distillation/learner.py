@@ -12,8 +12,8 @@ from typing_extensions import override
 from yamame.algorithms.base import Algorithm, Metrics
 from yamame.algorithms.distillation.agent import DistillationAgent
 from yamame.algorithms.distillation.losses import imitation_loss
-from yamame.algorithms.divergence import check_divergence
-from yamame.algorithms.network_policy import NetworkPolicy
+from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
+from yamame.algorithms.dropout import DropoutSeeds
 from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
@@ -60,8 +60,8 @@ class DistillationLearnerConfig:
 class Distillation(Algorithm):
     """Supervised prediction of the next action at every step of windows of histories (Laskin et al. 2022).
 
-    A window that spans several attempts shows how their learner became better. Who predicts it in a new task becomes
-    better there, too, without updates.
+    A window that spans several attempts shows how their learner became better. A policy that predicts its actions in a
+    new task becomes better there, too, without updates.
 
     An update makes no host synchronization, and one whose loss or gradient is not finite changes nothing but its
     counter. With several ranks, loss, gradient and statistics are means over the tokens of all ranks' batches. Encoders
@@ -86,33 +86,20 @@ class Distillation(Algorithm):
             list(agent.parameters()), weight_decay=config.weight_decay, max_grad_norm=config.max_grad_norm
         )
         self.num_updates = 0
-        self._drops_out = any(isinstance(module, nn.Dropout) and module.p > 0 for module in agent.modules())
-        self._num_nonfinite = torch.zeros((), dtype=torch.int64, device=compute.device)
-        self._consecutive_nonfinite = torch.zeros_like(self._num_nonfinite)
+        self._dropout_seeds = DropoutSeeds(agent, generator)
+        self._nonfinite = NonfiniteCounter(compute.device)
         self._last_batch: Batch | None = None
         self._encode: Callable[[Tensor, Batch], Tensor] = agent.encode
         if compute.compile:
             self._encode = torch.compile(agent.encode)
         self._run_ahead = BoundedRunAhead(compute.device)
 
-    @property
-    def consecutive_nonfinite(self) -> int:
-        """Number of updates since the last finite one that were skipped."""
-        return int(self._consecutive_nonfinite)
-
-    @override
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> NetworkPolicy:
-        return NetworkPolicy(
-            self.agent, num_envs=num_envs, generator=generator, clips=False, cuda_graph=self.compute.cuda_graph
-        )
-
     @override
     def update(self, batch: Batch) -> Metrics:
         self.num_updates += 1
         self._last_batch = batch
         self.optimizer.lr.fill_(self.config.lr_at(self.num_updates))
-        if self._drops_out:  # PyTorch's global random stream, seeded as in AMAGO
-            torch.manual_seed((self.generator.initial_seed() + self.num_updates) % 2**63)
+        self._dropout_seeds.set(self.num_updates)
         metrics = self._update(batch.to(self.compute.device, non_blocking=True))
         self._run_ahead.wait()
         return metrics
@@ -140,18 +127,17 @@ class Distillation(Algorithm):
         norm, finite = self.optimizer.step(mean_loss)
         for value, old in zip(statistics, before, strict=True):
             value.copy_(torch.where(finite, value, old))
-        self._num_nonfinite += ~finite
-        self._consecutive_nonfinite.add_(1).mul_(~finite)
+        self._nonfinite.count(finite)
         return {"loss/imitation": mean_loss, "optim/grad_norm": norm}
 
     @override
     def metrics(self) -> dict[str, float]:
-        return {"optim/nonfinite_updates": float(self._num_nonfinite)}
+        return {"optim/nonfinite_updates": float(self._nonfinite.total)}
 
     @override
     def raise_if_diverged(self) -> None:
         """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates. Synchronizes the device."""
-        check_divergence(self.consecutive_nonfinite, self.config.max_nonfinite_updates, self._last_batch)
+        check_divergence(self._nonfinite.consecutive, self.config.max_nonfinite_updates, self._last_batch)
 
     @override
     def broadcast_parameters(self) -> None:
@@ -164,8 +150,7 @@ class Distillation(Algorithm):
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
             "updates": self.num_updates,
-            "num_nonfinite": int(self._num_nonfinite),
-            "consecutive_nonfinite": self.consecutive_nonfinite,
+            **self._nonfinite.state_dict(),
         }
 
     @override
@@ -174,8 +159,7 @@ class Distillation(Algorithm):
         self.optimizer.load_state_dict(state["optimizer"])
         load_generator_state(self.generator, state["generator"])
         self.num_updates = state["updates"]
-        self._num_nonfinite.fill_(state["num_nonfinite"])
-        self._consecutive_nonfinite.fill_(state["consecutive_nonfinite"])
+        self._nonfinite.load_state_dict(state)
         self.broadcast_parameters()
 
 

@@ -18,7 +18,7 @@ def imitation_loss(
     loss. Source: Laskin et al. 2022, with labels smoothed as by Szegedy et al. 2016.
 
     Args:
-        policy: Distribution of the next action, of one discount.
+        policy: Distribution of the next action, of one gamma.
         action: As in `Batch.action`.
         label_smoothing: s, in [0, 1); 0 for a Box.
     """

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import override
 
-from yamame.algorithms.acting_model import ActingModel
+from yamame.algorithms.acting_model import ActingModel, batch_features
 from yamame.algorithms.networks import NetworksConfig
 from yamame.data.actions import PolicyActionSpace, num_choices
 from yamame.data.batch import Batch
@@ -20,11 +20,10 @@ from yamame.errors import check_range
 from yamame.nets.blocks import MLP, Activation, at_least_float32
 from yamame.nets.heads.actor import Actor, PolicyDistribution
 from yamame.nets.heads.popart import PopArtConfig
+from yamame.nets.heads.tanh_gaussian import MAX_LOG_STD, MIN_LOG_STD
 
 _CLIP = (1e-8, 1.0)
 """Clip of probabilities in entropies: none but of zeros, whose logarithm has no gradient. Policies act without one."""
-_MIN_LOG_STD, _LOG_STD_RANGE = -5.0, 3.5
-"""Of `TanhGaussianPolicy`: log std = -5 + 3.5 (tanh(output) + 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +72,7 @@ class PPOAgentConfig(NetworksConfig):
 
     def __post_init__(self) -> None:
         check_range(self, "acting_gamma", gt=0, lt=1)
-        check_range(self, "initial_std", gt=math.exp(_MIN_LOG_STD), lt=math.exp(_MIN_LOG_STD + 2 * _LOG_STD_RANGE))
+        check_range(self, "initial_std", gt=math.exp(MIN_LOG_STD), lt=math.exp(MAX_LOG_STD))
         check_range(self, "actor_output_scale", "max_one_hot_choices", ge=0)
 
     @override
@@ -141,7 +140,9 @@ class PPOAgent(ActingModel):
         output.weight.mul_(config.actor_output_scale)
         output.bias.zero_()
         if is_box:
-            raw = math.atanh((math.log(config.initial_std) - _MIN_LOG_STD) / _LOG_STD_RANGE - 1.0)
+            # the inverse of `TanhGaussianPolicy.from_outputs`
+            half_range = 0.5 * (MAX_LOG_STD - MIN_LOG_STD)
+            raw = math.atanh((math.log(config.initial_std) - MIN_LOG_STD) / half_range - 1.0)
             output.bias[self.actor.action_size :] = raw
 
     @override
@@ -154,15 +155,7 @@ class PPOAgent(ActingModel):
 
     def features(self, batch: Batch) -> Float[Tensor, "N F"]:
         """Return the vector part of the timestep encoder's input, before normalization."""
-        features_NF: Tensor = self.timestep_encoder.features(
-            observation=batch.observation,
-            previous_action=batch.previous_action,
-            previous_reward=batch.previous_reward,
-            episode_start=batch.episode_start,
-            time=batch.time,
-            horizon=batch.horizon,
-        )
-        return features_NF
+        return batch_features(self.timestep_encoder, batch)
 
     def encode(self, batch: Batch) -> Float[Tensor, "N D"]:
         """Return the states of all tokens, in float32 at least."""

@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from yamame.algorithms.base import Algorithm, Metrics, Replay
 from yamame.algorithms.divergence import check_divergence
-from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.on_policy import Annotations, NewTrials, PassesConfig
 from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.algorithms.ppo.advantages import RunningDeviation, generalized_advantages
@@ -143,17 +142,6 @@ class PPO(Algorithm):
         self._run_ahead = BoundedRunAhead(compute.device)
 
     @override
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> NetworkPolicy:
-        return NetworkPolicy(
-            self.agent,
-            num_envs=num_envs,
-            generator=generator,
-            records_log_prob=True,
-            clips=False,
-            cuda_graph=self.compute.cuda_graph,
-        )
-
-    @override
     def updates_due(self, replay: Replay) -> int:
         return self.trials.updates_due(replay.store)
 
@@ -169,6 +157,7 @@ class PPO(Algorithm):
     def annotate(self, replay: Replay) -> dict[int, Annotations]:
         """Update the statistics of inputs and values by the new trials; return what updates need of each of them."""
         agent, config = self.agent, self.config
+        # 1. statistics of the inputs
         parts = self.trials.minibatches(0)
         power_iteration(sigma_layers(agent.trajectory_encoder))
         for batch in replay.sampler.iter_windows(parts, {}):
@@ -176,6 +165,7 @@ class PPO(Algorithm):
             agent.timestep_encoder.update_normalizers(
                 agent.features(on_device), on_device.observation, on_device.token_mask
             )
+        # 2. values, then advantages
         log_probs, values = self._predict_trials(replay)
         bonuses = self.bonus(replay, self.trials) if self.bonus else {}
         advantages: dict[int, np.ndarray] = {}
@@ -189,6 +179,7 @@ class PPO(Algorithm):
                 trace_decay=config.trace_decay,
             )
         targets = {trial: advantages[trial] + values[trial][:-1] for trial in values}
+        # 3. statistics of the value targets, and the scale of the advantages
         all_advantages, all_targets = (np.concatenate(list(each.values())) for each in (advantages, targets))
         agent.update_value_statistics(torch.from_numpy(all_targets.astype(np.float32)).to(self.compute.device))
         self._spread.update(all_targets)

@@ -6,6 +6,7 @@ from jaxtyping import Float32
 from typing_extensions import override
 
 from yamame.algorithms.analysis import ValueFunction
+from yamame.algorithms.base import model_device
 from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.ppo.agent import PPOAgent
 from yamame.data.step import PolicyInput
@@ -22,7 +23,7 @@ class PPOValues(ValueFunction):
     def __init__(self, agent: PPOAgent, *, num_envs: int) -> None:
         self.gammas = (agent.gamma,)
         self._agent = agent.eval()
-        generator = torch.Generator(next(agent.parameters()).device)
+        generator = torch.Generator(model_device(agent))
         self._encoders = NetworkPolicy(agent, num_envs=num_envs, generator=generator, clips=False)
 
     @torch.inference_mode()

@@ -11,14 +11,14 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from typing_extensions import override
 
-from yamame.algorithms.acting_model import ActingModel
+from yamame.algorithms.acting_model import ActingModel, batch_features
 from yamame.algorithms.networks import NetworksConfig
 from yamame.algorithms.recurrent_sac.deterministic_actor import DeterministicActor
 from yamame.data.actions import PolicyActionSpace, num_choices
 from yamame.data.batch import Batch
 from yamame.data.spaces import Leaf, flatten_space
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
-from yamame.errors import UserError, check_range
+from yamame.errors import ConfigFieldError, UserError, check_range
 from yamame.nets.blocks import at_least_float32, concat_one_hot, power_iteration, sigma_layers
 from yamame.nets.heads.actor import Actor, ActorConfig, PolicyDistribution
 from yamame.nets.heads.critic import CriticConfig, DiscreteCritic
@@ -54,6 +54,8 @@ class RecurrentAgentConfig(NetworksConfig):
     def __post_init__(self) -> None:
         check_range(self, "num_critics", "critic_hidden_sizes", ge=1)
         check_range(self, "acting_gamma", gt=0, lt=1)
+        if not self.critic_hidden_sizes:
+            raise ConfigFieldError(self, "critic_hidden_sizes", "must have at least one hidden layer, got ()")
 
     @override
     def with_head_sizes(self, hidden_sizes: Sequence[int]) -> "RecurrentAgentConfig":
@@ -177,14 +179,7 @@ class RecurrentAgent(ActingModel):
 
     def features(self, batch: Batch) -> Float[Tensor, "N F"]:
         """Return the vector part of the input of all timestep encoders, before normalization."""
-        return self.encoders.timestep_encoder.features(
-            observation=batch.observation,
-            previous_action=batch.previous_action,
-            previous_reward=batch.previous_reward,
-            episode_start=batch.episode_start,
-            time=batch.time,
-            horizon=batch.horizon,
-        )
+        return batch_features(self.encoders.timestep_encoder, batch)
 
     @torch.no_grad()
     def update_statistics(

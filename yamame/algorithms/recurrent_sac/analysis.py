@@ -9,8 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from yamame.algorithms.acting_model import ActingModel
-from yamame.algorithms.amago.analysis import action_distributions
-from yamame.algorithms.analysis import AgentAnalysis, ValueFunction
+from yamame.algorithms.analysis import AgentAnalysis, ValueFunction, action_distributions
 from yamame.algorithms.base import model_device
 from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.recurrent_sac.agent import RecurrentAgent
@@ -75,7 +74,7 @@ class RecurrentSACValues(ValueFunction):
 
 
 class _CriticMemory(ActingModel):
-    """The encoders of the critics in the place of the actor's."""
+    """The encoders of the critics in place of the actor's."""
 
     def __init__(self, agent: RecurrentAgent) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ class DeterministicActor(nn.Module):
         self.mlp = MLP(input_size, config.hidden_sizes, self.action_size, config.activation)
 
     def forward(self, state_ND: Float[Tensor, "N D"], mask_NA: Bool[Tensor, "N A"] | None = None) -> TanhGaussianPolicy:
-        """Return the policy, with a dimension for its single discount."""
+        """Return the policy, with a dimension for its single gamma."""
         mean_NGA = at_least_float32(self.mlp(state_ND))[:, None]
         return TanhGaussianPolicy(mean_NGA=mean_NGA, log_std_NGA=torch.full_like(mean_NGA, -torch.inf))
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.base import Algorithm, Metrics
-from yamame.algorithms.divergence import check_divergence
-from yamame.algorithms.network_policy import NetworkPolicy
+from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
+from yamame.algorithms.dropout import DropoutSeeds
 from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.algorithms.recurrent_sac.agent import Encoders, RecurrentAgent
 from yamame.data.batch import Batch
@@ -133,9 +133,8 @@ class RecurrentSAC(Algorithm):
         for optimizer in self._optimizers.values():
             optimizer.lr.fill_(config.learning_rate)
         self.num_updates = 0
-        self._drops_out = any(isinstance(module, nn.Dropout) and module.p > 0 for module in agent.modules())
-        self._num_nonfinite = torch.zeros((), dtype=torch.int64, device=compute.device)
-        self._consecutive_nonfinite = torch.zeros_like(self._num_nonfinite)
+        self._dropout_seeds = DropoutSeeds(agent, generator)
+        self._nonfinite = NonfiniteCounter(compute.device)
         self._last_batch: Batch | None = None
         self._encode: Callable[[Encoders, Tensor, Batch], Tensor] = _encode
         if compute.compile:
@@ -150,28 +149,11 @@ class RecurrentSAC(Algorithm):
             "temperature": self.temperature_optimizer,
         }
 
-    @property
-    def consecutive_nonfinite(self) -> int:
-        """Number of updates since the last finite one that were skipped."""
-        return int(self._consecutive_nonfinite)
-
-    @override
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> NetworkPolicy:
-        """Return a policy with the present weights that collects trajectories."""
-        return NetworkPolicy(
-            self.agent,
-            num_envs=num_envs,
-            generator=generator,
-            action_noise=self.config.exploration_noise if self.config.method == "td3" else 0.0,
-            cuda_graph=self.compute.cuda_graph,
-        )
-
     @override
     def update(self, batch: Batch) -> Metrics:
         self.num_updates += 1
         self._last_batch = batch
-        if self._drops_out:  # PyTorch's global random stream, seeded as in AMAGO
-            torch.manual_seed((self.generator.initial_seed() + self.num_updates) % 2**63)
+        self._dropout_seeds.set(self.num_updates)
         metrics = self._update(batch.to(self.compute.device, non_blocking=True))
         self._run_ahead.wait()
         return metrics
@@ -231,8 +213,7 @@ class RecurrentSAC(Algorithm):
             agent.update_targets(config.tau * finite.to(everything.dtype))
         for value, old in zip(statistics, before, strict=True):
             value.copy_(torch.where(finite, value, old))
-        self._num_nonfinite += ~finite
-        self._consecutive_nonfinite.add_(1).mul_(~finite)
+        self._nonfinite.count(finite)
         return metrics
 
     @torch.no_grad()
@@ -296,12 +277,12 @@ class RecurrentSAC(Algorithm):
 
     @override
     def metrics(self) -> dict[str, float]:
-        return {"optim/nonfinite_updates": float(self._num_nonfinite)}
+        return {"optim/nonfinite_updates": float(self._nonfinite.total)}
 
     @override
     def raise_if_diverged(self) -> None:
         """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates. Synchronizes the device."""
-        check_divergence(self.consecutive_nonfinite, self.config.max_nonfinite_updates, self._last_batch)
+        check_divergence(self._nonfinite.consecutive, self.config.max_nonfinite_updates, self._last_batch)
 
     @override
     def broadcast_parameters(self) -> None:
@@ -314,8 +295,7 @@ class RecurrentSAC(Algorithm):
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()},
             "generator": self.generator.get_state(),
             "updates": self.num_updates,
-            "num_nonfinite": int(self._num_nonfinite),
-            "consecutive_nonfinite": self.consecutive_nonfinite,
+            **self._nonfinite.state_dict(),
         }
 
     @override
@@ -325,8 +305,7 @@ class RecurrentSAC(Algorithm):
             optimizer.load_state_dict(state["optimizers"][name])
         load_generator_state(self.generator, state["generator"])
         self.num_updates = state["updates"]
-        self._num_nonfinite.fill_(state["num_nonfinite"])
-        self._consecutive_nonfinite.fill_(state["consecutive_nonfinite"])
+        self._nonfinite.load_state_dict(state)
         self.broadcast_parameters()
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from yamame.algorithms.varibad.inputs import PresentEncoder
 from yamame.data.batch import Batch
-from yamame.errors import check_range
+from yamame.errors import ConfigFieldError, check_range
 from yamame.nets.blocks import MLP, Activation, get_activation
 from yamame.nets.layouts import PaddedLayout
 
@@ -29,7 +29,7 @@ class DecoderConfig:
     def __post_init__(self) -> None:
         check_range(self, "feature_hidden_sizes", "feature_size", "hidden_sizes", ge=1)
         if not self.hidden_sizes:
-            raise ValueError("a decoder needs a hidden layer")
+            raise ConfigFieldError(self, "hidden_sizes", "must have at least one hidden layer, got ()")
 
 
 class RewardDecoder(nn.Module):

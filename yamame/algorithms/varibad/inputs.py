@@ -7,10 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from yamame.nets.timestep.encoder import TimestepEncoder
-
-_SIDE_FEATURES = 3
-"""Reset flag, previous reward and time, which `TimestepEncoder.features` has after the observation."""
+from yamame.nets.timestep.encoder import NUM_SIDE_FEATURES, TimestepEncoder
 
 
 class PresentEncoder(nn.Module):
@@ -27,7 +24,7 @@ class PresentEncoder(nn.Module):
         self.encoder = encoder
         self.output_size = encoder.output_size
         visible_F = torch.ones(encoder.num_features, dtype=torch.bool)
-        reward, time, action = (encoder.observation_size + offset for offset in range(1, _SIDE_FEATURES + 1))
+        reward, time, action = (encoder.observation_size + offset for offset in range(1, NUM_SIDE_FEATURES + 1))
         visible_F[reward], visible_F[time], visible_F[action:] = False, sees_time, sees_action
         self.visible_F: Tensor
         self.register_buffer("visible_F", visible_F, persistent=False)
@@ -53,7 +50,7 @@ class PresentEncoder(nn.Module):
 
 
 class HyperStateTimestepEncoder(nn.Module):
-    """[vector for the belief, vector for the policy] of each timestep, in the place of a `TimestepEncoder`.
+    """[vector for the belief, vector for the policy] of each timestep, in place of a `TimestepEncoder`.
 
     Args:
         history: Of the belief: observation, previous action, previous reward, reset flag and time.

@@ -8,7 +8,6 @@ from torch import nn
 from typing_extensions import override
 
 from yamame.algorithms.base import Algorithm, Metrics, Replay
-from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.ppo.learner import PPO
 from yamame.algorithms.varibad.agent import VariBADAgent
 from yamame.algorithms.varibad.settings import VariBADLearnerConfig
@@ -42,10 +41,6 @@ class VariBAD(Algorithm):
         self.num_updates = 0
         self._vae_updates_left = 0
         """Of the iteration whose updates have begun; 0: none has."""
-
-    @override
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> NetworkPolicy:
-        return self.ppo.policy(num_envs=num_envs, generator=generator)
 
     @override
     def updates_due(self, replay: Replay) -> int:

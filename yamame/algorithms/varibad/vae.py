@@ -88,7 +88,10 @@ class BeliefLearner:
             windows.append(StoredWindow(trial, start, min(self.context_length, length - start)))
             if len(windows) == self.config.trials_per_vae_batch:
                 return windows
-        raise UserError("hardly a trial of the replay store can be read: check its disk")
+        attempts = _MAX_ATTEMPTS * self.config.trials_per_vae_batch
+        raise UserError(
+            f"the replay store returned only {len(windows)} readable trials in {attempts} attempts: check its disk"
+        )
 
     def update(self, batch: Batch) -> Metrics:
         """Make one gradient step. One whose loss or gradient is not finite changes no weight."""

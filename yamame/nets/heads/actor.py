@@ -1,4 +1,4 @@
-"""Actor head: one network with a policy for every discount."""
+"""Actor head: one network with a policy for every gamma."""
 
 import copy
 from collections.abc import Mapping
@@ -74,8 +74,14 @@ class ActorConfig:
 class Actor(nn.Module):
     """State -> MLP -> parameters of G action distributions. Paper: appendix A.
 
-    With `embeds`, critics embed the choices of discrete actions, and evaluate samples of the policy. With `samples`
-    they evaluate samples of every kind of action.
+    Args:
+        config: Sizes and the clip of probabilities.
+        input_size: Width of the states.
+        action_space: Action space of the policy.
+        num_gammas: G.
+        embeds: Choices of discrete actions, which are many, are embedded in the inputs of critics: these then evaluate
+            samples of the policy instead of every choice.
+        samples: Critics evaluate samples of a Discrete action in any case, as of other spaces.
     """
 
     def __init__(
@@ -105,7 +111,7 @@ class Actor(nn.Module):
         self.mlp = MLP(input_size, config.hidden_sizes, num_gammas * output_size, config.activation)
 
     def forward(self, state_ND: Float[Tensor, "N D"], mask_NA: Bool[Tensor, "N A"] | None = None) -> PolicyDistribution:
-        """Return the policy of every discount over the actions that the mask allows (None: all)."""
+        """Return the policy of every gamma over the actions that the mask allows (None: all)."""
         raw_NGA = at_least_float32(self.mlp(state_ND)).unflatten(1, (self.num_gammas, -1))
         if self.discrete:
             kind = SampledCategoricalPolicy if self.samples_choices else CategoricalPolicy
@@ -117,7 +123,7 @@ class Actor(nn.Module):
         return TanhGaussianPolicy.from_outputs(raw_NGA)
 
     def sample_noise(self, state_ND: Float[Tensor, "N D"], generator: torch.Generator) -> Float[Tensor, "N G _"] | None:
-        """Sample the noise of `action_vector` for every token and discount.
+        """Sample the noise of `action_vector` for every token and gamma.
 
         Normal for Box, Gumbel for MultiDiscrete, uniform for each component if `samples_choices`, and None for Discrete
         otherwise, where values are exact expectations. Sampled separately from `forward`, so that results do not depend
@@ -136,7 +142,7 @@ class Actor(nn.Module):
 
     @torch.no_grad()
     def for_gamma(self, gamma_index: int) -> "Actor":
-        """Return a copy with the policy of a single discount, for acting."""
+        """Return a copy with the policy of a single gamma, for acting."""
         weight, bias = (x.unflatten(0, (self.num_gammas, -1))[gamma_index] for x in self.mlp.output.parameters())
         output = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype, device=weight.device)
         output.weight.copy_(weight)

@@ -64,7 +64,7 @@ class Classification(ValueCode):
 
     Args:
         config: Bins and labels.
-        num_gammas: Number of discounts.
+        num_gammas: Number of gammas.
     """
 
     def __init__(self, config: ClassificationConfig, num_gammas: int) -> None:
@@ -129,7 +129,7 @@ class Classification(ValueCode):
 
     @override
     def unitless_metrics(self) -> Mapping[str, Float[Tensor, ""]]:
-        """Return the fraction of the targets of the acting discount that were clamped in the last update."""
+        """Return the fraction of the targets of the acting gamma that were clamped in the last update."""
         return {"critic/td_target_clamped_fraction": self.clamped_G[-1].clone()}
 
 

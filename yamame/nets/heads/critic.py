@@ -1,4 +1,4 @@
-"""Critic heads: an ensemble of K critics, each with a value for every discount.
+"""Critic heads: an ensemble of K critics, each with a value for every gamma.
 
 A critic gives Z outputs for each value, which its value code decodes.
 """
@@ -139,7 +139,7 @@ class DiscreteCritic(nn.Module):
     def absorb_scale(
         self, scale_G: Float[Tensor, "G"], shift_G: Float[Tensor, "G"]
     ) -> tuple[Float[Tensor, "G"], Float[Tensor, "G"]]:
-        """Replace every output x of a discount by `scale_G` x + `shift_G`; return the scale and shift that remain."""
+        """Replace every output x of a gamma by `scale_G` x + `shift_G`; return the scale and shift that remain."""
         last = self.layers[-1]
         repeats = last.bias.shape[-1] // self.num_gammas
         scale, shift = scale_G.repeat_interleave(repeats), shift_G.repeat_interleave(repeats)
@@ -151,11 +151,11 @@ class DiscreteCritic(nn.Module):
 class ActionInputCritic(nn.Module):
     """Q(s, gamma, a) of action vectors: continuous actions, or discrete choices as one-hot vectors or embedded.
 
-    The discount is an input, so that each discount evaluates its own action. The first layer is applied in three parts
-    (state, action, discount feature), so that the state's part is computed once for all discounts; the function is
+    The gamma is an input, so that each gamma evaluates its own action. The first layer is applied in three parts
+    (state, action, feature of gamma), so that the state's part is computed once for all gammas; the function is
     that of a linear layer on their concatenation. Continuous actions are clamped to +-0.999.
 
-    The discount feature is log(1 + 1 / (1 - gamma)), as in the authors' later code. Differs from their first code:
+    The feature of a gamma is log(1 + 1 / (1 - gamma)), as in the authors' later code. Differs from their first code:
     10 log gamma, which hardly separates long horizons.
     """
 
@@ -183,7 +183,7 @@ class ActionInputCritic(nn.Module):
     def forward(
         self, state_ND: Float[Tensor, "N D"], action_NGA: Shaped[Tensor, "N #G _"], *, detach_weights: bool = False
     ) -> Float[Tensor, "N K G Z"]:
-        """Return the outputs for one action per discount: a vector, or the choices of all components.
+        """Return the outputs for one action per gamma: a vector, or the choices of all components.
 
         With `detach_weights`, gradients reach the actions but not the critics.
         """
@@ -255,7 +255,7 @@ class ActionInputCritic(nn.Module):
     ) -> tuple[Float[Tensor, "G"], Float[Tensor, "G"]]:
         """Multiply every output by the geometric mean of `scale_G`; return the scale and shift that remain.
 
-        All discounts share the last layer, so that their differences cannot move into it. The mean is rounded to a
+        All gammas share the last layer, so that their differences cannot move into it. The mean is rounded to a
         power of 2, by which products are exact.
         """
         mean = scale_G.log2().mean().round().exp2()

@@ -1,4 +1,4 @@
-"""Action distributions for G discounts at once."""
+"""Action distributions for G gammas at once."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 QFunction = Callable[[Shaped[Tensor, "N G _"]], Float[Tensor, "N K G"]]
-"""Q values of one action per token and discount: vectors, or the choices of C components where these are embedded."""
+"""Q values of one action per token and gamma: vectors, or the choices of C components where these are embedded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class CategoricalPolicy:
         )
 
     def log_prob(self, action_N: Shaped[Tensor, "N"]) -> Float[Tensor, "N G"]:
-        """Return the log-probability of one action per token under the softmax for every discount; -inf if masked."""
+        """Return the log-probability of one action per token under the softmax for every gamma; -inf if masked."""
         index = action_N[:, None, None].expand(-1, self.log_softmax_NGA.shape[1], 1)
         return self.log_softmax_NGA.gather(2, index).squeeze(2)
 
@@ -87,7 +87,7 @@ class CategoricalPolicy:
         return -(self.probability_NGA * positive.log()).sum(-1)
 
     def sample(self, generator: torch.Generator) -> Shaped[Tensor, "N G"]:
-        """Sample one action for every discount, by inverting the cumulative distribution.
+        """Sample one action for every gamma, by inverting the cumulative distribution.
 
         With an action mask, by the minimum of exponential variables, which never selects a probability of 0.
         """
@@ -104,7 +104,7 @@ class CategoricalPolicy:
         return (self.probability_NGA.log() + noise_NGA).argmax(-1)
 
     def mode(self) -> Shaped[Tensor, "N G"]:
-        """Return the most likely action for every discount."""
+        """Return the most likely action for every gamma."""
         return self.probability_NGA.argmax(-1)
 
 
@@ -122,7 +122,7 @@ _MAX_RUNNING_SUM = 256
 class SampledCategoricalPolicy:
     """Softmax over so many actions that critics evaluate samples, and acting alone computes clipped probabilities.
 
-    Noise is uniform in [0, 1), one number per token and discount; None: the mode in place of a sample. Values and
+    Noise is uniform in [0, 1), one number per token and gamma; None: the mode in place of a sample. Values and
     entropies are those of the softmax. Differs from the paper, whose critics evaluate every action.
     """
 
@@ -154,7 +154,7 @@ class SampledCategoricalPolicy:
         return self.acting.probability_NGA
 
     def log_prob(self, action_N: Shaped[Tensor, "N"]) -> Float[Tensor, "N G"]:
-        """Return the log-probability of one action per token for every discount; -inf if masked."""
+        """Return the log-probability of one action per token for every gamma; -inf if masked."""
         return _gather_choice(self.log_softmax_NGA, action_N[:, None].expand(-1, self.log_softmax_NGA.shape[1]))
 
     def executed_log_prob(self, action_N: Shaped[Tensor, "N"]) -> Float[Tensor, "N G"]:
@@ -174,7 +174,7 @@ class SampledCategoricalPolicy:
         return surprise_NG + surprise_NG * (log_prob_NG - log_prob_NG.detach())
 
     def sample(self, generator: torch.Generator) -> Shaped[Tensor, "N G"]:
-        """Sample one action for every discount from the clipped probabilities."""
+        """Sample one action for every gamma from the clipped probabilities."""
         return self.acting.sample(generator)
 
     def choose(self, noise_NGA: Float[Tensor, "N G A"]) -> Shaped[Tensor, "N G"]:
@@ -182,7 +182,7 @@ class SampledCategoricalPolicy:
         return self.acting.choose(noise_NGA)
 
     def mode(self) -> Shaped[Tensor, "N G"]:
-        """Return the most likely action for every discount."""
+        """Return the most likely action for every gamma."""
         return self.log_softmax_NGA.argmax(-1)
 
     @torch.no_grad()
@@ -293,7 +293,7 @@ class FactoredPolicy:
         return FactoredPolicy(components=components, categorical=categorical)
 
     def log_prob(self, action_NC: Shaped[Tensor, "N C"]) -> Float[Tensor, "N G"]:
-        """Return the log-probability of one action per token under the softmaxes for every discount; -inf if masked."""
+        """Return the log-probability of one action per token under the softmaxes for every gamma; -inf if masked."""
         return self._per_component(self.categorical.log_prob(action_NC.flatten())).sum(1)
 
     def executed_log_prob(self, action_NC: Shaped[Tensor, "N C"]) -> Float[Tensor, "N G"]:
@@ -314,7 +314,7 @@ class FactoredPolicy:
         return self._per_component(self.categorical.entropy(noise)).sum(1)
 
     def sample(self, generator: torch.Generator) -> Shaped[Tensor, "N G C"]:
-        """Sample one action for every discount."""
+        """Sample one action for every gamma."""
         return self._per_component(self.categorical.sample(generator)).movedim(1, 2)
 
     def choose(self, noise_NGA: Float[Tensor, "N G A"]) -> Shaped[Tensor, "N G C"]:
@@ -323,7 +323,7 @@ class FactoredPolicy:
         return self._per_component(choice_MG).movedim(1, 2)
 
     def mode(self) -> Shaped[Tensor, "N G C"]:
-        """Return the most likely choice of each component for every discount."""
+        """Return the most likely choice of each component for every gamma."""
         return self._per_component(self.categorical.mode()).movedim(1, 2)
 
     def action_vector(self, noise_NGA: Float[Tensor, "N G _"] | None) -> Shaped[Tensor, "N G _"]:

@@ -43,11 +43,11 @@ class PopArtConfig(ValueCodeConfig):
 
 
 _MIN_RELATIVE_VARIANCE = 1e-6
-"""Smallest variance of the targets of a discount, as a fraction of their mean square, in float32."""
+"""Smallest variance of the targets of a gamma, as a fraction of their mean square, in float32."""
 
 
 class PopArt(ValueCode):
-    """Running statistics of the TD targets of each discount, with an affine map that preserves values when they move.
+    """Running statistics of the TD targets of each gamma, with an affine map that preserves values when they move.
 
     A critic's output x has the normalized value w x + b and the value sigma (w x + b) + mu. w and b (`scale_G`,
     `shift_G`) are not learned: they only compensate changes of mu and sigma. At the start mu = 0 and nu is
@@ -127,7 +127,7 @@ class PopArt(ValueCode):
         self.shift_G.copy_(torch.where(started, self.shift_G * ratio + (old_mean - self.mean_G) / std, self.shift_G))
 
     def metrics(self) -> Mapping[str, Float[Tensor, ""]]:
-        """Return sigma of the acting discount."""
+        """Return sigma of the acting gamma."""
         return {"critic/popart_std": self.std_G[-1]}
 
     def metrics_by_gamma(self) -> Mapping[str, Float[Tensor, "G"]]:

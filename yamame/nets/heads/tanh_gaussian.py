@@ -15,12 +15,21 @@ from yamame.nets.heads.distributions import QFunction
 
 BOUND = 0.99
 """Components beyond it are one event with a probability, since noise is clipped at 1; those within have a density."""
+MIN_LOG_STD, MAX_LOG_STD = -5.0, 2.0
+"""Range of the logarithm of the Gaussian's standard deviation."""
 _NUM_NODES = 32
+_HALF_LOG_TAU = 0.9189385332046727
+"""log(2 pi) / 2: minus the log-density of the standard normal distribution at 0."""
+_NORMAL_ENTROPY = 1.4189385332046727
+"""Entropy of the standard normal distribution in nats: 1/2 + log(2 pi) / 2."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TanhGaussianPolicy:
-    """tanh of a diagonal Gaussian with actions in (-1, 1)^A. log std = -5 + 3.5 (tanh(raw) + 1), within [-5, 2]."""
+    """tanh of a diagonal Gaussian, with actions in (-1, 1)^A.
+
+    The logarithm of the standard deviation is the actor's output, mapped by tanh to [`MIN_LOG_STD`, `MAX_LOG_STD`].
+    """
 
     mean_NGA: Float[Tensor, "N G A"]
     log_std_NGA: Float[Tensor, "N G A"]
@@ -29,13 +38,14 @@ class TanhGaussianPolicy:
     def from_outputs(raw_NGA: Float[Tensor, "N G twoA"]) -> "TanhGaussianPolicy":
         """Return the distribution of the actor's outputs."""
         mean, raw_log_std = raw_NGA.chunk(2, dim=-1)
-        return TanhGaussianPolicy(mean_NGA=mean, log_std_NGA=-5.0 + 3.5 * (raw_log_std.tanh() + 1.0))
+        half_range = 0.5 * (MAX_LOG_STD - MIN_LOG_STD)
+        return TanhGaussianPolicy(mean_NGA=mean, log_std_NGA=MIN_LOG_STD + half_range * (raw_log_std.tanh() + 1.0))
 
     def log_prob(self, action_NA: Float[Tensor, "N A"]) -> Float[Tensor, "N G"]:
-        """Return the log-density of one action per token for every discount. Actions are clamped to +-0.99."""
+        """Return the log-density of one action per token for every gamma. Actions are clamped to +-0.99."""
         action = action_NA.clamp(-0.99, 0.99)[:, None]
         gaussian = (action.atanh() - self.mean_NGA) * (-self.log_std_NGA).exp()
-        log_density = -0.5 * gaussian.square() - self.log_std_NGA - 0.9189385332046727
+        log_density = -0.5 * gaussian.square() - self.log_std_NGA - _HALF_LOG_TAU
         return (log_density - torch.log1p(-action.square())).sum(-1)
 
     def executed_log_prob(self, action_NA: Float[Tensor, "N A"]) -> Float[Tensor, "N G"]:
@@ -59,10 +69,10 @@ class TanhGaussianPolicy:
         """
         gaussian = self.mean_NGA + self.log_std_NGA.exp() * noise_NGA
         log_slope = 2.0 * (math.log(2.0) - gaussian - functional.softplus(-2.0 * gaussian))
-        return (self.log_std_NGA + 1.4189385332046727 + log_slope).sum(-1)
+        return (self.log_std_NGA + _NORMAL_ENTROPY + log_slope).sum(-1)
 
     def sample(self, generator: torch.Generator) -> Float[Tensor, "N G A"]:
-        """Sample one action for every discount."""
+        """Sample one action for every gamma."""
         mean = self.mean_NGA
         return self.action_vector(torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device))
 
@@ -144,4 +154,4 @@ def _log_density(
     action: Float[Tensor, "*#shape"], mean: Float[Tensor, "*#shape"], log_std: Float[Tensor, "*#shape"]
 ) -> Float[Tensor, "*#shape"]:
     gaussian = (action.atanh() - mean) * (-log_std).exp()
-    return -0.5 * gaussian.square() - log_std - 0.9189385332046727 - torch.log1p(-action.square())
+    return -0.5 * gaussian.square() - log_std - _HALF_LOG_TAU - torch.log1p(-action.square())

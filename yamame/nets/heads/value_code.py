@@ -44,7 +44,7 @@ class ValueCode(nn.Module):
         raise NotImplementedError
 
     def loss(self, output_NKGZ: Float[Tensor, "N K G Z"], target_NG: Float[Tensor, "N G"]) -> Float[Tensor, "N K G"]:
-        """Return the loss of outputs against normalized TD targets, for every token, critic and discount."""
+        """Return the loss of outputs against normalized TD targets, for every token, critic and gamma."""
         raise NotImplementedError
 
     def normalize(self, value_NG: Float[Tensor, "N G"]) -> Float[Tensor, "N G"]:
@@ -67,13 +67,13 @@ class ValueCode(nn.Module):
         """
 
     def metrics(self) -> Mapping[str, Float[Tensor, ""]]:
-        """Return metrics of the acting discount (the last one), in units of scaled reward."""
+        """Return metrics of the acting gamma (the last one), in units of scaled reward."""
         return {}
 
     def unitless_metrics(self) -> Mapping[str, Float[Tensor, ""]]:
-        """Return metrics of the acting discount that do not depend on the unit of rewards, such as fractions."""
+        """Return metrics of the acting gamma that do not depend on the unit of rewards, such as fractions."""
         return {}
 
     def metrics_by_gamma(self) -> Mapping[str, Float[Tensor, "G"]]:
-        """Return metrics of every discount, in units of scaled reward."""
+        """Return metrics of every gamma, in units of scaled reward."""
         return {}

@@ -85,6 +85,33 @@ def model_config(name: str, *, like: TrajectoryEncoderConfig | None = None) -> T
 
 
 @runtime_checkable
+class TrajectoryEncoder(Protocol):
+    """Methods of every trajectory encoder, an `nn.Module`: timestep vectors -> states, in training and in acting.
+
+    D is the width of timestep vectors, S that of states. Optional are `SupportsFunctionalStep` (export),
+    `SupportsStaticStep` (CUDA graphs) and `introspection.SupportsExplain` (attention weights).
+    """
+
+    def __call__(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
+        """Return the states of all tokens. A state depends on its token and on earlier ones of the same window."""
+        ...
+
+    def initial_state(self, num_envs: int) -> Any:
+        """Return an empty memory of E environments, with `state_dict` and `load_state_dict`; None: it needs none."""
+        ...
+
+    def step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: Any
+    ) -> Float[Tensor, "E S"]:
+        """Add one more timestep of each environment to its memory `state`; return the states, as of a whole window.
+
+        A trial starts where `time_E` is 0: what the memory holds is then ignored. A timestep that is passed twice
+        replaces its first version.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsFunctionalStep(Protocol):
     """Trajectory encoder whose step is also a function of tensors alone, as an exported policy needs it.
 

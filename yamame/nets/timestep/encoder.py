@@ -32,6 +32,8 @@ from yamame.nets.timestep.tokens import MAX_VOCABULARY, TokenEncoderConfig
 VECTOR_KIND = "vector"
 """Kind of a leaf that is passed on as plain numbers."""
 IMAGE_KIND = "image"
+NUM_SIDE_FEATURES = 3
+"""Reset flag, previous reward and time, in this order after the observation in `TimestepEncoder.features`."""
 MANY_NUMBERS = 4096
 """Numbers of a leaf without an encoder from which on it is worth a remark."""
 
@@ -199,13 +201,14 @@ class TimestepEncoder(nn.Module):
         """Number of vector features of the observation, which come first."""
         self.action_embedding = ActionEmbedding(self.num_action_choices) if embeds else None
         num_choices_embedded = len(self.num_action_choices) if embeds else 0
-        self.num_features = self.observation_size + 3 + (num_choices_embedded or action_size(action_space))
+        sides_end = self.observation_size + NUM_SIDE_FEATURES
+        self.num_features = sides_end + (num_choices_embedded or action_size(action_space))
         """F."""
         self.output_size = config.output_size
         """Width of a timestep's vector."""
         self.observes_time = config.observe_time
         self.unscaled_F: Tensor
-        is_time_F = torch.arange(self.num_features) == self.observation_size + 2
+        is_time_F = torch.arange(self.num_features) == sides_end - 1
         self.register_buffer("unscaled_F", is_time_F & (not config.normalize_time), persistent=False)
         inputs = self.num_features + sum(encoder.output_size for encoder in encoder_of.values())
         inputs += EMBEDDING_SIZE - num_choices_embedded if embeds else 0
@@ -271,7 +274,7 @@ class TimestepEncoder(nn.Module):
         x_NF = torch.where(self.unscaled_F, features_NF.to(dtype), self.normalizer(features_NF, dtype))
         encoded = [self._encode(index, observation[name]) for index, name in enumerate(self.encoded)]
         if self.action_embedding is not None:
-            first = self.observation_size + 3
+            first = self.observation_size + NUM_SIDE_FEATURES
             choice_NC = features_NF[:, first:].long()
             action_ND = self.action_embedding((choice_NC - 1).clamp(min=0))
             encoded.append(torch.where(choice_NC[:, :1] > 0, action_ND, 0.0))

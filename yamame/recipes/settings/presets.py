@@ -315,7 +315,7 @@ def _replace_relabeling(config: RunConfig, **changes: Any) -> RunConfig:
 def _amago_2(config: RunConfig) -> RunConfig:
     """AMAGO-2 (Grigsby et al. 2024): values by classification, and an actor that only imitates what is better.
 
-    The mean of all critics is the target, and three actions give the value of the policy. Networks, discounts, traces
+    The mean of all critics is the target, and three actions give the value of the policy. Networks, gammas, traces
     and everything else are those of the config. Differs from AMAGO-2 in the threshold of the filter, which is 0 there,
     so that rounding decides about actions that the policy itself takes.
     """

@@ -21,6 +21,7 @@ from yamame.algorithms.functional_policy import MEMORY, SupportsExport
 from yamame.algorithms.selection import algorithm_name
 from yamame.data.spaces import space_to_json
 from yamame.errors import UserError, wrap_os_errors
+from yamame.nets.hashed_noise import CONSTANTS, FACTORS
 from yamame.policy.manifest import (
     DYNAMIC,
     FORMAT_VERSION,
@@ -52,8 +53,9 @@ _RESET = (
 )
 _SAMPLING = (
     "Where deterministic is true, the mode. Otherwise a function of probability (or mean and std), seed and time: with "
-    "p = 2^31 - 1, x[i] = 742938285 seed + 950706376 time + 1226874159 i mod p, then x <- (x^5 + c) mod p for c = "
-    "1367130551, 608135816, 2054624237, 1160258022 in turn; u[i] = (floor(x[i] / 256) + 1/2) / 2^23. A discrete action "
+    f"p = 2^31 - 1, x[i] = {FACTORS[0]} seed + {FACTORS[1]} time + {FACTORS[2]} i mod p, then x <- (x^5 + c) mod p for "
+    f"c = {', '.join(map(str, CONSTANTS))} in turn; "
+    "u[i] = (floor(x[i] / 256) + 1/2) / 2^23. A discrete action "
     "is argmax over the choices i of each component of log probability[i] - log(-log u[i]). A continuous action is "
     "tanh(mean[i] + std[i] n[i]), n[i] = sqrt(-2 log u[i]) cos(2 pi u[A + i]), A the number of its dimensions. Give "
     "each environment and trial a seed of its own."

@@ -137,7 +137,12 @@ def _speed_on_stored_data(config: RunConfig) -> Speed:
             batch = sampler.sample()
             learner.update(batch)
             (seconds,) = seconds_per_call(lambda: learner.update(batch), repeats=1, device=learner.compute.device)
-            policy = learner.policy(num_envs=config.num_envs, generator=torch.Generator(learner.compute.device))
+            policy = config.algorithm.build_policy(
+                learner.model,
+                num_envs=config.num_envs,
+                generator=torch.Generator(learner.compute.device),
+                cuda_graph=learner.compute.cuda_graph,
+            )
             return Speed(env_steps_per_second=_acting_speed(config, policy), updates_per_second=1.0 / seconds)
 
 

@@ -46,8 +46,8 @@ class TDLoss:
     num_critics_in_target: int = 2
     """Size of the random subset of critics whose minimum is the target, sampled for every token and gamma (REDQ)."""
     critic_reduction: Literal["min", "mean"] = "min"
-    """Reduction over that subset. Without a policy gradient it is the mean: who only imitates exploits no overestimate
-    (as in the authors' code)."""
+    """Reduction over that subset. Without a policy gradient it is the mean, as in the authors' code: an actor that only
+    imitates exploits no overestimates."""
     n_step: int = 1
     """Number of rewards before the bootstrapped value, with `trace_decay` 0."""
     trace_decay: float = 0.0
@@ -95,13 +95,14 @@ class TDLoss:
                 reward_N=reward_N,
                 terminal_N=terminal_N,
                 valid_N=batch.loss_mask,
-                value_NG=self._of_critics(values.q_policy_NKG, generator, pessimistic=pessimistic),
+                value_NG=self._reduce_critics(values.q_policy_NKG, generator, pessimistic=pessimistic),
                 gammas_G=gammas_G,
                 n=self.n_step,
             )
         log_ratio_NG = values.log_prob_NG - batch.extras[ACTING_LOG_PROB][:, None]
         trace_NG = self.trace_decay * log_ratio_NG.clamp(max=0.0).exp()
         num_critics = values.q_policy_NKG.shape[1]
+        # a column for each critic and gamma
         target_NC = trace_target(
             reward_N=reward_N,
             terminal_N=terminal_N,
@@ -112,9 +113,9 @@ class TDLoss:
             gammas_G=gammas_G.repeat(num_critics),
             max_seqlen=batch.max_seqlen,
         )
-        return self._of_critics(target_NC.view_as(values.q_policy_NKG), generator, pessimistic=pessimistic)
+        return self._reduce_critics(target_NC.view_as(values.q_policy_NKG), generator, pessimistic=pessimistic)
 
-    def _of_critics(
+    def _reduce_critics(
         self, q_NKG: Float[Tensor, "N K G"], generator: torch.Generator, *, pessimistic: bool
     ) -> Float[Tensor, "N G"]:
         """Return the minimum or the mean of a random subset of critics."""
