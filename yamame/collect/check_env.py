@@ -19,6 +19,7 @@ from yamame.data.trajectory import Trajectory
 from yamame.envs.env_fn import EnvFn, env_config
 from yamame.envs.gymnasium import make_env
 from yamame.envs.vector.serial import call_env_fn
+from yamame.envs.working_directory import kept_working_directory
 from yamame.envs.wrapper_chain import wrapper_chain
 from yamame.envs.wrappers.instruction import is_goal_env
 
@@ -32,6 +33,7 @@ _UNUSED_MASK = re.compile(
 """Names that environments give to their masks, which are not used."""
 
 
+@kept_working_directory()
 def check_env(
     env: EnvFn | str, *, horizon: int | None = None, attempts: int | None = 1, trials: int = 8, seed: int = 0
 ) -> list[str]:

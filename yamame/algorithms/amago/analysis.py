@@ -18,8 +18,10 @@ from yamame.nets.heads.distributions import (
 )
 from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 from yamame.nets.introspection import SupportsExplain
+from yamame.nets.torch_defaults import with_torch_defaults
 
 
+@with_torch_defaults
 @torch.no_grad()
 def analyze_trajectory(
     agent: Agent,

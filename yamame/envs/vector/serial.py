@@ -69,18 +69,27 @@ def make_envs(env_fn: Callable[[], Any], count: int) -> list[gymnasium.Env[Any, 
             close_envs(envs)
             if not envs or isinstance(error, UserError):
                 raise
-            raise InvalidEnvOutputError(
-                "exception",
-                f"env_fn failed to make environment {len(envs)} beside {len(envs)} others ({describe_error(error)}): "
-                "fix it, or pass num_envs=1 if only one environment can exist, without eval.num_envs",
-            ) from error
+            raise _not_beside_others(len(envs), "env_fn failed to make", error) from error
         if isinstance(env, VectorEnv):
-            raise UserError(f"env_fn returns a vector environment: set vector_size to {env.num_envs}")
+            raise UserError(
+                f"the function makes a vector environment of {env.num_envs}, where single ones are expected: let "
+                "env_fn and eval_env_fn both make single environments, or both vector environments of the same size "
+                f"(in an EnvFnConfig set vector_size to {env.num_envs})"
+            )
         validate_env(env)
         envs.append(env)
     if any(len({id(env) for env in made}) < count for made in (envs, [env.unwrapped for env in envs])):
         raise UserError("env_fn returns the same environment twice: make a new one at each call")
     return envs
+
+
+def _not_beside_others(row: int, what: str, error: BaseException) -> InvalidEnvOutputError:
+    """Return the error of an environment that fails where those before it do not. `what` failed, for the message."""
+    return InvalidEnvOutputError(
+        "exception",
+        f"{what} environment {row} beside {row} others ({describe_error(error)}): fix it, or pass num_envs=1 if "
+        "only one environment can exist, without eval.num_envs",
+    )
 
 
 def validate_env(env: Any) -> None:
@@ -336,6 +345,8 @@ class SerialVectorEnv(RenderableVectorEnv):
     def _mark_failed(self, row: int, error: BaseException) -> None:
         """Let an environment that failed in a reset fail at the next step, or raise the error."""
         if self._env_fn is None or not self._started or not is_recoverable(error):
+            if row and not self._started and not isinstance(error, UserError):
+                raise _not_beside_others(row, "reset failed in", error) from error
             self._raise(row, error)
         self._envs[row] = FailedEnv(self._envs[row], error)
         self._ended[row] = True
