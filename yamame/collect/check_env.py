@@ -13,6 +13,7 @@ from yamame.collect.collector import Collector, RandomPolicy
 from yamame.collect.episode_checks import OwnEnvConfig, are_equal, episode_findings, read_leaves
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
+from yamame.collect.task_checks import task_findings
 from yamame.data.actions import ACTION_MASK_KEY, num_choices
 from yamame.data.spaces import describe_space, leaf_name, walk_space
 from yamame.data.trajectory import Trajectory
@@ -40,9 +41,9 @@ def check_env(
     """Play trials with random actions, as training would; return what is unusual, one sentence each.
 
     It finds trials that the seed does not determine, such as those with random numbers of `np.random`; episodes that
-    repeat, seeds that change nothing, and copies that share state; tasks, observations and rewards that never vary;
-    horizons that no trial reaches or that all exceed; goals that are reached at once; masks under a name that is not
-    used; slow environments. It does not find what random actions do not reach within these trials (the first 32 steps,
+    repeat, seeds that change nothing, copies that share state, and attempts that do not share their task; tasks,
+    observations and rewards that never vary; horizons that no trial reaches or that all exceed; goals that are reached
+    at once; masks under a name that is not used; slow environments. It does not find what random actions do not reach within these trials (the first 32 steps,
     for repeated episodes and shared state), an environment that is the same for every seed although it should vary, a
     hidden task that repeats behind observations that vary, rewards that are wrong, and what happens in other processes
     only.
@@ -95,6 +96,7 @@ def check_env(
     return [
         *(finding for finding, applies in findings.items() if applies),
         *episode_findings(config, seed, is_reproducible=is_reproducible),
+        *(task_findings(config, seed) if is_reproducible and attempts != 1 else []),
         *_unused_masks(env, played),
         *_space_findings(config, seed),
     ]
