@@ -43,10 +43,10 @@ def check_env(
     It finds trials that the seed does not determine, such as those with random numbers of `np.random`; episodes that
     repeat, seeds that change nothing, copies that share state, and attempts that do not share their task; tasks,
     observations and rewards that never vary; horizons that no trial reaches or that all exceed; goals that are reached
-    at once; masks under a name that is not used; slow environments. It does not find what random actions do not reach within these trials (the first 32 steps,
-    for repeated episodes and shared state), an environment that is the same for every seed although it should vary, a
-    hidden task that repeats behind observations that vary, rewards that are wrong, and what happens in other processes
-    only.
+    at once; masks under a name that is not used; slow environments. It does not find what random actions do not reach
+    within these trials (the first 32 steps, for repeated episodes, shared state and attempts), an environment that is
+    the same for every seed although it should vary, a hidden task that repeats behind observations that vary, rewards
+    that are wrong, and what happens in other processes only.
 
     Args:
         env: Function that makes the environment, or its Gymnasium id.
