@@ -25,6 +25,7 @@ from yamame.config.named_code import (
 from yamame.config.overrides import apply_overrides, closest_field, iter_fields
 from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
 from yamame.envs.gymnasium import GymnasiumConfig, find_env, is_env_id
+from yamame.envs.working_directory import kept_working_directory
 from yamame.errors import UserError
 from yamame.metrics.registry import read_metrics
 from yamame.policy.loaded import LoadedPolicy
@@ -288,6 +289,7 @@ def _finish(result: RunResult) -> None:
     signal.raise_signal(number)
 
 
+@kept_working_directory()
 def _own_env_config(
     task: EnvFn | str, eval_env_fn: EnvFn | None, *, horizon: int | None, attempts: int | None
 ) -> EnvFnConfig | GymnasiumConfig:

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from yamame.config.trusted_modules import search_trusted_places
 from yamame.errors import RunFailedError, UserError, require_pytorch
 from yamame.runs.directory import CONFIG
 from yamame.runs.locate import locate_run
+from yamame.tools.clean_stdout import clean_stdout
 from yamame.tools.data import register as register_data
 from yamame.tools.export.command import register as register_export
 from yamame.tools.figure import register as register_figure
@@ -71,7 +73,9 @@ def main(args: Sequence[str] | None = None) -> int:
         if modules or getattr(options, "modules_to_trust", []):
             search_trusted_places(modules)
             _search_working_directory()
-        with caller_modules(modules), require_pytorch(options.parser.prog):
+        is_json = getattr(options, "json", False)
+        output = clean_stdout(until_exit=args is None) if is_json else nullcontext(sys.stdout)
+        with output as options.stdout, caller_modules(modules), require_pytorch(options.parser.prog):
             return options.command(options, rest)
     except (UserError, RunFailedError) as error:
         print("yamame:", *str(error).split(), file=sys.stderr)
@@ -202,7 +206,8 @@ def _recipes(options: argparse.Namespace, rest: list[str]) -> int:
     names = recipe_names() if options.name is None else (options.name,)
     recipes = [load_recipe(name) for name in names]
     if options.json:
-        print(json.dumps([{"name": each.name, **asdict(each.info), "notes": each.notes} for each in recipes]))
+        described = [{"name": each.name, **asdict(each.info), "notes": each.notes} for each in recipes]
+        print(json.dumps(described), file=options.stdout)
         return 0
     if options.name is not None:
         print(recipes[0].description)
@@ -225,7 +230,7 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
         )
         video = {"video": str(options.video)}
     result = run.evaluate(trials=options.trials, seed=options.seed, instruction=options.instruction, quiet=False)
-    print_result(result | video, options.json)
+    print_result(result | video, options)
     return 0
 
 
@@ -241,7 +246,8 @@ def _play(options: argparse.Namespace, rest: list[str]) -> int:
         instruction=options.instruction,
     )
     if options.json:
-        print(json.dumps({"video": str(options.output), "returns": result.returns.tolist()}))
+        played = {"video": str(options.output), "returns": result.returns.tolist()}
+        print(json.dumps(played), file=options.stdout)
     else:
         success = "" if result.success_rate is None else f", success {result.success_rate:.2f}"
         print(f"{options.output}: return {result.return_mean:.4g}{success}")
@@ -264,5 +270,5 @@ def _bench(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.tools.bench.benchmarks import parse_benchmark
 
     result = parse_benchmark(options.what, [*rest, "--help"] if options.help else rest)()
-    print(json.dumps(result.to_json()) if options.json else result.to_text())
+    print(json.dumps(result.to_json()) if options.json else result.to_text(), file=options.stdout)
     return 0

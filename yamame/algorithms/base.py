@@ -20,6 +20,7 @@ from yamame.data.store import ReplayStore
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.envs.config import EnvConfig
 from yamame.nets.compute import Compute
+from yamame.nets.torch_defaults import torch_defaults
 
 Metrics = dict[str, Float[Tensor, ""]]
 
@@ -184,6 +185,6 @@ def model_device(model: nn.Module) -> torch.device:
 
 def build_model(config: AlgorithmConfig, task: TaskSpec, *, context_length: int, seed: int) -> nn.Module:
     """Return a model initialized from `seed`. PyTorch's global random state does not change."""
-    with torch.random.fork_rng(devices=[]):
+    with torch_defaults(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return config.build_model(task, context_length=context_length)

@@ -24,6 +24,7 @@ from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 from yamame.nets.ops import load_generator_state
 from yamame.nets.sequence.base import SupportsStaticStep
 from yamame.nets.static_step import StaticStep
+from yamame.nets.torch_defaults import with_torch_defaults
 from yamame.types import State
 
 STATIC_DEVICES = ("cuda",)
@@ -69,6 +70,7 @@ class NetworkPolicy(SupportsDistribution):
         action_noise: Standard deviation of the normal noise that samples of continuous actions get.
     """
 
+    @with_torch_defaults
     def __init__(
         self,
         agent: ActingModel,
@@ -101,6 +103,7 @@ class NetworkPolicy(SupportsDistribution):
         )
         self.reset()
 
+    @with_torch_defaults
     def load_weights(self, agent: ActingModel, *, version: int) -> None:
         """Copy the present weights of an agent. `version` is its number of updates."""
         self.version = version
@@ -112,6 +115,7 @@ class NetworkPolicy(SupportsDistribution):
         for own, new in zip((self.timestep_encoder, self.trajectory_encoder, self.actor), networks, strict=True):
             torch._foreach_copy_([*own.parameters(), *own.buffers()], [*new.parameters(), *new.buffers()])
 
+    @with_torch_defaults
     @torch.inference_mode()
     def extras(
         self,
@@ -130,6 +134,7 @@ class NetworkPolicy(SupportsDistribution):
             log_prob_E[repeated_E] = 0.0
         return {ACTING_LOG_PROB: log_prob_E}
 
+    @with_torch_defaults
     def reset(self) -> None:
         """Clear the memory of all environments."""
         self.memory = self.trajectory_encoder.initial_state(self.num_envs)
@@ -144,6 +149,7 @@ class NetworkPolicy(SupportsDistribution):
         memory = None if self.memory is None else self.memory.state_dict()
         return {"memory": memory, "generator": self.generator.get_state()}
 
+    @with_torch_defaults
     @torch.inference_mode()
     def load_state_dict(self, state: State) -> None:
         """Restore the result of `state_dict`."""
@@ -152,6 +158,7 @@ class NetworkPolicy(SupportsDistribution):
             self.memory.load_state_dict(state["memory"])
         load_generator_state(self.generator, state["generator"])
 
+    @with_torch_defaults
     @torch.inference_mode()
     def act(self, step: PolicyInput, *, deterministic: bool = False) -> Shaped[np.ndarray, "E ..."]:
         """Return actions: integers `[E]` or `[E, C]`, or float32 `[E, A]` in [-1, 1].
@@ -192,6 +199,7 @@ class NetworkPolicy(SupportsDistribution):
         state_ED = self.trajectory_encoder.step(self._timestep(inputs), step.time, self.memory)
         return self._distribution(state_ED, inputs)
 
+    @with_torch_defaults
     @torch.inference_mode()
     def state(self, step: PolicyInput) -> Tensor:
         """Add a timestep to the memory; return the states `[E, D]`."""

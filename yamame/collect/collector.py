@@ -24,6 +24,7 @@ from yamame.data.goals import INSTRUCTION_KEY, Goals
 from yamame.data.step import GoalStep, PolicyInput, VectorStep
 from yamame.data.trajectory import CompressedFrames, Trajectory
 from yamame.envs.base import TrialVectorEnv
+from yamame.envs.vector.faults import ENV_ERRORS, first_reset_error
 from yamame.types import State, Stateful, load_nested_state_dict, nested_state_dict
 
 
@@ -185,7 +186,7 @@ class Collector:
 
         Raises `UserError` if environments fail too often.
         """
-        now = self.start()
+        now = self._input or self._start_first()
         action = policy.act(now, deterministic=deterministic)
         mask = now.observation.get(ACTION_MASK_KEY)
         total_env_steps = self.env_steps + self.remote_env_steps
@@ -228,6 +229,13 @@ class Collector:
                 episode_start=np.ones(num_envs, np.bool_),
             )
         return self._input
+
+    def _start_first(self) -> PolicyInput:
+        """Return the result of `start`. Raises `UserError` if the environments cannot be reset."""
+        try:
+            return self.start()
+        except ENV_ERRORS as error:
+            raise first_reset_error(error) from error
 
     def _write_observation(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> None:
         if self._row == 0:

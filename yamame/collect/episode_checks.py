@@ -131,8 +131,9 @@ def _side_by_side(config: OwnEnvConfig, seed: int, alone: Sequence[Trajectory]) 
                 player.step()
                 other.step()
         except ENV_ERRORS as error:
+            reason = describe_error(error.__cause__ or error)
             return [
-                f"a second copy of the environment beside the first one fails ({describe_error(error)}): "
+                f"a second copy of the environment beside the first one fails ({reason}): "
                 "pass num_envs=1 if only one can exist"
             ]
         if are_equal(alone, player.trials[: len(alone)]):

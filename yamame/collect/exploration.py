@@ -11,6 +11,9 @@ from yamame.data.actions import PolicyActionSpace, action_shape, is_allowed, num
 from yamame.errors import check_range
 from yamame.types import State
 
+MAX_REPEAT = 1_000_000
+"""Longest repeat, so that horizons that stand for no limit take no memory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExplorationConfig(ABC):
@@ -19,7 +22,7 @@ class ExplorationConfig(ABC):
     repeat_exponent: float = 0.0
     """Random actions (of a Box: the noise) are repeated for n steps, n <= horizon, with a probability proportional to
     n^-repeat_exponent: Dabney et al. 2021 use 2. The noise level remains the fraction of random steps. 0: no repeats
-    (paper)."""
+    (paper). n is at most 1,000,000."""
     random_env_steps: int = 0
     """Trials that start within this many environment steps of the run have noise level 1 until they end: discrete
     actions are all random, those of a Box have noise of standard deviation 1. 0: none (paper)."""
@@ -263,7 +266,7 @@ class Explorer:
 @cache
 def _repeat_lengths(exponent: float, horizon: int) -> tuple[Float64[np.ndarray, "H"], np.float64]:
     """Return the cumulative probabilities of the lengths 1 to H, and the mean length."""
-    length_H = np.arange(1, horizon + 1)
+    length_H = np.arange(1, min(horizon, MAX_REPEAT) + 1)
     probability_H = length_H**-exponent / (length_H**-exponent).sum()
     cumulative_H = probability_H.cumsum()
     cumulative_H[-1] = 1.0

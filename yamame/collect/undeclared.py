@@ -10,7 +10,7 @@ from gymnasium import spaces
 from yamame.data.spaces import Keys, leaf_name
 from yamame.envs.env_fn import EnvFn
 from yamame.envs.gymnasium import make_env
-from yamame.envs.vector.serial import call_env_fn
+from yamame.envs.vector.construction import call_env_fn
 
 
 def undeclared_findings(env: EnvFn | str) -> list[str]:

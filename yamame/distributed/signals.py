@@ -35,7 +35,11 @@ class StopSignal:
             signal.signal(number, previous)
 
     def is_requested(self) -> bool:
-        """Return whether a signal has arrived."""
+        """Return whether a signal has arrived. Replaces handlers that an environment has installed meanwhile."""
+        if self._previous and threading.current_thread() is threading.main_thread():
+            for number in self._previous:
+                if signal.getsignal(number) != self._handle:
+                    signal.signal(number, self._handle)
         return bool(self.requested)
 
     @contextmanager

@@ -22,9 +22,10 @@ from yamame.envs.config import EnvConfig, SingleEnvConfig
 from yamame.envs.goal_tolerance import make_goal_trials
 from yamame.envs.gymnasium import GymnasiumConfig, make_env
 from yamame.envs.pettingzoo import AgentVectorEnv, default_vector_size, is_parallel_env
+from yamame.envs.vector.construction import call_env_fn
 from yamame.envs.vector.faults import close_envs
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
-from yamame.envs.vector.serial import call_env_fn
+from yamame.envs.working_directory import kept_working_directory
 from yamame.envs.wrapper_chain import wrapper_chain
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.errors import ConfigFieldError, UserError, check_range, describe_error
@@ -113,11 +114,15 @@ class EnvFnConfig(SingleEnvConfig):
         if is_parallel_env(env):
             return self._adapt_parallel_env(env, seed, num_envs=num_envs)
         if not isinstance(env, VectorEnv):
-            raise UserError("env_fn makes single environments: leave vector_size out")
+            raise UserError(
+                f"the function makes single environments, where vector environments of {num_envs} are expected: let "
+                "env_fn and eval_env_fn both make single environments, or both vector environments of the same size "
+                "(in an EnvFnConfig leave vector_size out)"
+            )
         if env.num_envs != num_envs:
             raise UserError(
-                f"env_fn makes a vector environment of {env.num_envs}, expected {num_envs}: "
-                f"set num_envs to {env.num_envs}"
+                f"the function makes a vector environment of {env.num_envs}, expected {num_envs}: set num_envs to "
+                f"{env.num_envs}; eval_env_fn must make vector environments of the same size as env_fn"
             )
         return make_episode_vector_env(self.filter_observations(env), seed, action_mask_key=self.action_mask_key)
 
@@ -141,6 +146,7 @@ class EnvFnConfig(SingleEnvConfig):
         return AgentVectorEnv(envs, seed, action_mask_key=self.action_mask_key)
 
 
+@kept_working_directory()
 def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -> EnvFnConfig | GymnasiumConfig:
     """Return the config of a function's environments or of a Gymnasium id, after making one.
 

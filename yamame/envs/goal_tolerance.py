@@ -15,8 +15,9 @@ from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, TOLERANCE
 from yamame.data.observations import integer_bounds
 from yamame.data.spaces import Keys, walk_space
 from yamame.envs.base import EpisodeVectorEnv
+from yamame.envs.vector.construction import call_env_fn
 from yamame.envs.vector.faults import ENV_ERRORS
-from yamame.envs.vector.serial import SerialVectorEnv, call_env_fn
+from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.envs.wrappers.instruction import is_goal_env, make_trials
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError

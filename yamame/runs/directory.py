@@ -86,6 +86,11 @@ def replay_dirs(run: Path) -> list[Path]:
     return list(takewhile(Path.is_dir, stores))
 
 
+def absolute_if_exists(source: str) -> str:
+    """Return a path that exists as an absolute one; names that are no paths as they are."""
+    return str(Path(source).absolute()) if source and Path(source).exists() else source
+
+
 def create_run_dir(run_dir: Path | None, recipe: str) -> Path:
     """Create the directory of a new run, with its lock as the first file, by which a start that was killed is known.
 

@@ -15,6 +15,7 @@ from yamame.collect.episode_checks import OwnEnvConfig, are_equal, episode_findi
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
 from yamame.collect.markers import marker_findings
+from yamame.collect.task_checks import task_findings
 from yamame.collect.undeclared import undeclared_findings
 from yamame.data.actions import ACTION_MASK_KEY, num_choices
 from yamame.data.schema import TaskSpec
@@ -22,7 +23,8 @@ from yamame.data.spaces import describe_space, leaf_name, leaf_names, walk_space
 from yamame.data.trajectory import Trajectory
 from yamame.envs.env_fn import EnvFn, env_config
 from yamame.envs.gymnasium import make_env
-from yamame.envs.vector.serial import call_env_fn
+from yamame.envs.vector.construction import call_env_fn
+from yamame.envs.working_directory import kept_working_directory
 from yamame.envs.wrapper_chain import wrapper_chain
 from yamame.envs.wrappers.instruction import is_goal_env
 from yamame.recipes.settings.presets import default_config
@@ -41,19 +43,20 @@ _UNUSED_MASK = re.compile(
 """Names that environments give to their masks, which are not used."""
 
 
+@kept_working_directory()
 def check_env(
     env: EnvFn | str, *, horizon: int | None = None, attempts: int | None = 1, trials: int = 8, seed: int = 0
 ) -> list[str]:
     """Play trials with random actions, as training would; return what is unusual, one sentence each.
 
     It finds trials that the seed does not determine, such as those with random numbers of `np.random`; episodes that
-    repeat, seeds that change nothing, and copies that share state; tasks, observations and rewards that never vary;
-    horizons that no trial reaches or that all exceed; goals that are reached at once; masks under a name that is not
-    used; observations that are not in the space, or whose numbers mark missing values; numbers that float32 rounds;
-    slow environments. It does not find what random actions do not reach within these trials (the first 32 steps, for
-    repeated episodes and shared state), an environment that is the same for every seed although it should vary, a
-    hidden task that repeats behind observations that vary, rewards that are wrong, and what happens in other processes
-    only.
+    repeat, seeds that change nothing, copies that share state, and attempts that do not share their task; tasks,
+    observations and rewards that never vary; horizons that no trial reaches or that all exceed; goals that are reached
+    at once; masks under a name that is not used; observations that are not in the space, or whose numbers mark missing
+    values; numbers that float32 rounds; slow environments. It does not find what random actions do not reach within
+    these trials (the first 32 steps, for repeated episodes, shared state and attempts), an environment that is the same
+    for every seed although it should vary, a hidden task that repeats behind observations that vary, rewards that are
+    wrong, and what happens in other processes only.
 
     Args:
         env: Function that makes the environment, or its Gymnasium id.
@@ -108,6 +111,7 @@ def check_env(
         *filter(None, [reward_finding]),
         *remarks,
         *episode_findings(config, seed, is_reproducible=is_reproducible),
+        *(task_findings(config, seed) if is_reproducible and attempts != 1 else []),
         *_rounded_leaves(played),
         *_unused_masks(env, played),
         *undeclared_findings(env),

@@ -72,7 +72,7 @@ def _add_histories(verbs: Any) -> None:
 def _run(act: Callable[[argparse.Namespace], _Output], options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     for_programs, for_people, exit_code = act(options)
-    print(json.dumps(for_programs) if options.json else for_people)
+    print(json.dumps(for_programs) if options.json else for_people, file=options.stdout)
     return exit_code
 
 
@@ -173,5 +173,5 @@ def _histories(options: argparse.Namespace, rest: list[str]) -> int:
     lengths = write_histories(options.output, histories, env)
     report = {"output": str(options.output), "histories": len(lengths), "steps": int(lengths.sum())}
     text = f"{options.output}: {len(lengths):,} histories, {int(lengths.sum()):,} steps"
-    print(json.dumps(report) if options.json else text)
+    print(json.dumps(report) if options.json else text, file=options.stdout)
     return 0

@@ -65,7 +65,8 @@ def _figure(options: argparse.Namespace, rest: list[str]) -> int:
     if options.output.suffix.lower() not in FORMATS:
         raise UserError(f"--output {options.output}: give a file that ends in {', '.join(FORMATS)}")
     save(spec.draw(paths, settings), options.output)
-    print(json.dumps({"figure": spec.name, "output": str(options.output)}) if options.json else options.output)
+    drawn = {"figure": spec.name, "output": str(options.output)}
+    print(json.dumps(drawn) if options.json else options.output, file=options.stdout)
     return 0
 
 

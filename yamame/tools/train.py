@@ -114,7 +114,7 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
     metadata = make_metadata(recipe, config, command)
     with redirect_stdout(sys.stderr):  # Ray reports processes that die on stdout
         result = train_run(config, metadata, run_dir=options.run_dir, quiet=options.quiet, track=options.track)
-    _finish_run(result, options.json)
+    _finish_run(result, options)
     return 0
 
 
@@ -178,24 +178,24 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
         result = resume_run(
             options.run, env_steps=options.env_steps, quiet=options.quiet, config=config, track=options.track
         )
-    _finish_run(result, options.json)
+    _finish_run(result, options)
     return 0
 
 
-def _finish_run(result: dict[str, Any], as_json: bool) -> None:
+def _finish_run(result: dict[str, Any], options: argparse.Namespace) -> None:
     """Write the report of a finished run; print its result, on one process."""
     from yamame.distributed.learners import is_output_process
     from yamame.tools.report import write_report_if_finished
 
     write_report_if_finished(result)
     if is_output_process():
-        print_result(result, as_json)
+        print_result(result, options)
 
 
-def print_result(result: dict[str, Any], as_json: bool) -> None:
+def print_result(result: dict[str, Any], options: argparse.Namespace) -> None:
     """Print the result of a run or of an evaluation."""
-    if as_json:
-        print(json.dumps(result))
+    if options.json:
+        print(json.dumps(result), file=options.stdout)
         return
     if result["return_mean"] is not None:
         low, high = result["return_ci95"]

@@ -25,6 +25,7 @@ from yamame.data.step import VectorStep
 from yamame.data.trajectory import Trajectory
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.config import EnvConfig, GoalEnvConfig, apply_instruction
+from yamame.envs.working_directory import kept_working_directory
 from yamame.envs.wrappers.base import VectorEnvWrapper
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
@@ -169,6 +170,7 @@ def _build(env: EnvConfig, seed: int) -> TrialVectorEnv:
         return env.build(env.required_num_envs or 1, seed)
 
 
+@kept_working_directory()
 def record_trial(
     run: TrainedRun,
     *,

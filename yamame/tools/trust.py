@@ -50,7 +50,7 @@ def _trust(options: argparse.Namespace, rest: list[str]) -> int:
     elif options.remove:
         raise UserError("--remove: name the modules")
     if options.json:
-        print(json.dumps(trusted))
+        print(json.dumps(trusted), file=options.stdout)
         return 0
     for module, path_of_module in trusted.items():
         print(f"{module:23}{path_of_module}")

@@ -16,6 +16,7 @@ from typing_extensions import override
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.config import EnvConfig, GoalEnvConfig, apply_instruction
+from yamame.envs.working_directory import kept_working_directory
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder
 from yamame.errors import UserError
@@ -116,6 +117,7 @@ def open_video(path: Path, frames_per_second: float) -> Iterator[VideoWriter]:
         video.close()
 
 
+@kept_working_directory()
 def record_video(
     run: TrainedRun, path: Path, *, instruction: str = "", trials: int = 1, seed: int | None = None
 ) -> EvalResult:
@@ -134,6 +136,7 @@ def record_video(
     Raises:
         UserError: If the file cannot be written, the task renders no frames or does not take the instruction.
     """
+    path = path.absolute()
     validate_video_path(path)
     check_trials(trials)
     env = apply_instruction(run.config.env.eval_config(), instruction)
@@ -150,6 +153,7 @@ def record_video(
             return evaluate_policy(policy, recorded, trials=trials * recorder.num_envs, deterministic=True)
 
 
+@kept_working_directory()
 def renders_frames(env: EnvConfig) -> bool:
     """Return whether videos of the test tasks can be recorded, after rendering a frame."""
     try:

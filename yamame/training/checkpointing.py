@@ -7,6 +7,7 @@ from typing import Any
 from yamame.config.differences import flatten_config
 from yamame.distributed_context import DistributedContext
 from yamame.metrics.logger import MetricLogger
+from yamame.nets.torch_defaults import with_torch_defaults
 from yamame.run_config import RunConfig
 from yamame.runs.checkpoint import Checkpoint, copy_checkpoint, load_latest_checkpoint, save_checkpoint
 from yamame.runs.directory import BEST, CHECKPOINTS, MILESTONES
@@ -58,6 +59,7 @@ class RunCheckpoints:
         if is_best or is_milestone or decision.save:
             self.save(state, iteration, decision.env_steps, is_best=is_best, is_milestone=is_milestone)
 
+    @with_torch_defaults
     def save(
         self,
         state: TrainState,
@@ -103,6 +105,7 @@ class RunCheckpoints:
         if is_milestone:
             copy_checkpoint(path, self.directory / MILESTONES)
 
+    @with_torch_defaults
     def restore(self, checkpoint: Checkpoint) -> tuple[IterationState, list[str]]:
         """Restore the components and the metrics; return the iteration, and a sentence for each thing that is lost.
 

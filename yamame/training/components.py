@@ -28,8 +28,9 @@ from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.vector.faults import restart_seed, restart_with_retries
 from yamame.nets.compute import Compute, resolve_compute, use_deterministic_algorithms, use_device
+from yamame.nets.torch_defaults import torch_defaults
 from yamame.run_config import RunConfig
-from yamame.runs.directory import OFFLINE, replay_dirs
+from yamame.runs.directory import OFFLINE, absolute_if_exists, replay_dirs
 from yamame.training.decision import RankReport
 
 _NUM_STREAMS = 6
@@ -105,6 +106,7 @@ def build_components(
         connection: Ray cluster that collects; None: this process collects.
     """
     # 1. random streams and environments
+    sources = [absolute_if_exists(source) for source in config.offline.data]  # environments may change the directory
     root = np.random.SeedSequence(config.seed)
     root = root.spawn(_NUM_STREAMS + distributed.rank)[-1] if distributed.rank else root
     weights, learning, acting, exploring, sampling, environments = root.spawn(_NUM_STREAMS)
@@ -123,9 +125,10 @@ def build_components(
     use_device(compute.device)
     if compute.deterministic:
         use_deterministic_algorithms()
-    algorithm = config.algorithm.build(
-        model, compute=compute, generator=_torch_generator(learning, compute.device), distributed=distributed
-    )
+    with torch_defaults():
+        algorithm = config.algorithm.build(
+            model, compute=compute, generator=_torch_generator(learning, compute.device), distributed=distributed
+        )
     # 3. stores of the run's own and of offline trajectories
     finish_interrupted_repair(replay_directory)
     store = ReplayStore(
@@ -141,7 +144,7 @@ def build_components(
     if config.offline.data:
         offline = open_offline_store(
             replay_directory.with_name(OFFLINE),
-            sources=config.offline.data,
+            sources=sources,
             task=task,
             replay=config.replay,
             find_stores=replay_dirs,

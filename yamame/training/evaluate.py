@@ -19,7 +19,14 @@ from yamame.collect.faults import RESTARTS, FaultToleranceConfig, print_failed_t
 from yamame.collect.statistics import TrialSummary, success_rate, summarize_trial
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
-from yamame.envs.vector.faults import restart_with_retries
+from yamame.envs.vector.faults import (
+    ENV_ERRORS,
+    fault_from_exception,
+    first_reset_error,
+    is_recoverable,
+    restart_with_retries,
+)
+from yamame.envs.working_directory import kept_working_directory
 from yamame.errors import UserError
 from yamame.metrics.confidence import bootstrap_ci95, wilson_ci95
 from yamame.metrics.progress import TrialCounter
@@ -224,8 +231,15 @@ class EvalReport:
         return metrics | (_metrics(EVAL_TRAIN_TASKS, self.train_tasks) if self.train_tasks else {})
 
 
+@kept_working_directory()
 def evaluate_model(
-    config: RunConfig, model: nn.Module, *, trials: int, seed: int = EVALUATION_SEED, quiet: bool = True
+    config: RunConfig,
+    model: nn.Module,
+    *,
+    trials: int,
+    seed: int = EVALUATION_SEED,
+    quiet: bool = True,
+    beside_training: bool = False,
 ) -> EvalReport:
     """Evaluate a model in new environments, on test tasks and on training tasks if they differ.
 
@@ -235,20 +249,26 @@ def evaluate_model(
         trials: Number of trials on each of the two.
         seed: Seed of tasks and actions.
         quiet: Do not print the number of finished trials of a long evaluation on stderr.
+        beside_training: Whether environments of training exist, for the message of those that cannot be made.
     """
     test_env = config.env.eval_config()
-    test = _evaluate_model(config, test_env, model, trials=trials, seed=seed, quiet=quiet)
+
+    def evaluate(env: EnvConfig) -> EvalResult:
+        with closing(_start(config, env, trials=trials, seed=seed, beside_training=beside_training)) as collector:
+            return _evaluate_model(config, collector, model, trials=trials, seed=seed, quiet=quiet)
+
+    test = evaluate(test_env)
     differ = test_env != config.env
-    train_tasks = _evaluate_model(config, config.env, model, trials=trials, seed=seed, quiet=quiet) if differ else None
-    return EvalReport(test=test, train_tasks=train_tasks)
+    return EvalReport(test=test, train_tasks=evaluate(config.env) if differ else None)
 
 
+@kept_working_directory()
 def evaluate_random_policy(config: RunConfig, *, trials: int, seed: int = EVALUATION_SEED) -> EvalResult:
     """Evaluate uniformly random actions on the test tasks. Arguments are those of `evaluate_model`.
 
     What is wrong with the size of rewards is printed on stderr.
     """
-    with closing(_start(config, config.env.eval_config(), trials=trials, seed=seed)) as collector:
+    with closing(_start(config, config.env.eval_config(), trials=trials, seed=seed, is_first=True)) as collector:
         policy = RandomPolicy(collector.environments.action_space, np.random.default_rng(seed))
         result = _run_trials(collector, policy, trials=trials, deterministic=False)
         if finding := collector.rewards.finding():
@@ -257,34 +277,55 @@ def evaluate_random_policy(config: RunConfig, *, trials: int, seed: int = EVALUA
 
 
 def _evaluate_model(
-    config: RunConfig, env: EnvConfig, model: nn.Module, *, trials: int, seed: int, quiet: bool
+    config: RunConfig, collector: Collector, model: nn.Module, *, trials: int, seed: int, quiet: bool
 ) -> EvalResult:
-    with closing(_start(config, env, trials=trials, seed=seed)) as collector:
-        generator = torch.Generator(model_device(model)).manual_seed(seed)
-        num_envs = collector.environments.num_envs
-        policy = config.algorithm.build_policy(
-            model, num_envs=num_envs, generator=generator, cuda_graph=config.compute.cuda_graph
-        )
-        counter = None if quiet else TrialCounter(trials)
-        deterministic = config.deterministic_actions
-        return _run_trials(collector, policy, trials=trials, deterministic=deterministic, counter=counter)
+    generator = torch.Generator(model_device(model)).manual_seed(seed)
+    num_envs = collector.environments.num_envs
+    policy = config.algorithm.build_policy(
+        model, num_envs=num_envs, generator=generator, cuda_graph=config.compute.cuda_graph
+    )
+    counter = None if quiet else TrialCounter(trials)
+    deterministic = config.deterministic_actions
+    return _run_trials(collector, policy, trials=trials, deterministic=deterministic, counter=counter)
 
 
-def _start(config: RunConfig, env: EnvConfig, *, trials: int, seed: int) -> Collector:
-    """Make and reset the environments of an evaluation; if that fails, try again, as after a fault."""
+def _start(
+    config: RunConfig,
+    env: EnvConfig,
+    *,
+    trials: int,
+    seed: int,
+    is_first: bool = False,
+    beside_training: bool = True,
+) -> Collector:
+    """Make and reset the environments of an evaluation; if that fails, try again, as after a fault.
+
+    If it `is_first`, no environment was reset before: one that fails in its reset twice will not work later.
+    """
+    failed_resets = 0
 
     def start() -> Collector:
         envs = env.build(env.required_num_envs or min(trials, config.resolved_eval_num_envs), seed)
         try:
             collector = _collector(envs, config.fault_tolerance)
             collector.start()
+        except ENV_ERRORS as error:
+            envs.close()
+            nonlocal failed_resets
+            failed_resets += 1
+            if not is_first or not is_recoverable(error):
+                raise
+            if failed_resets > 1:
+                print(fault_from_exception(error, "").traceback, file=sys.stderr)
+                raise UserError(str(first_reset_error(error))) from error
+            return start()
         except BaseException:
             envs.close()
             raise
         return collector
 
     remedy = "fix the environment"
-    if not config.closes_training_envs:
+    if beside_training and not config.closes_training_envs:
         remedy += ", or pass eval.close_training_envs=True if it cannot exist beside those of training"
     return restart_with_retries(start, "the environments of an evaluation", [], remedy=remedy)
 

@@ -47,7 +47,9 @@ class RunEvaluations:
         self._close_training_envs()
         if self.distributed.is_main:
             with stop.interruptible():
-                report = evaluate_model(state.trained_config(self.config), self.model, trials=trials, seed=seed)
+                report = evaluate_model(
+                    state.trained_config(self.config), self.model, trials=trials, seed=seed, beside_training=True
+                )
         return report
 
     def random_policy(self, state: TrainState, stop: StopSignal) -> TrainState:

@@ -17,6 +17,7 @@ from yamame.distributed.sharding import resolve_parallelism
 from yamame.distributed.signals import StopSignal
 from yamame.distributed_context import DistributedContext
 from yamame.envs.env_fn import EnvFnConfig, environment_flags
+from yamame.envs.working_directory import kept_working_directory
 from yamame.errors import UserError, describe_error
 from yamame.metrics.progress import ProgressBar
 from yamame.metrics.trackers.base import check_trackers
@@ -60,6 +61,7 @@ RESUMABLE = (
 """Fields and sections that may have other values when a run is resumed."""
 
 
+@kept_working_directory()
 def train_run(
     config: RunConfig,
     metadata: RunMetadata,
@@ -96,6 +98,7 @@ def train_run(
         return _train_new(distributed, config, distributed.broadcast_object(created), metadata, quiet, callbacks, track)
 
 
+@kept_working_directory()
 def resume_run(
     directory: Path,
     *,
@@ -181,6 +184,8 @@ def _train_new(
     callbacks: Sequence[Callback],
     track: Sequence[str],
 ) -> RunResult:
+    shown, directory = directory, directory.absolute()  # environments may change the working directory
+    offline = offline_remarks(config.offline.data, config.env) if distributed.is_main else []
     with _locked(directory, distributed):
         trainer: Trainer | None = None
         try:
@@ -189,11 +194,11 @@ def _train_new(
                 task = config.env.task_spec(trainer.experience.environments)
                 remarks = config.algorithm.remarks(task, offline_only=config.offline.is_offline_only)
                 context_length = config.resolved_context_length
-                remarks += offline_remarks(config.offline.data, config.env)
+                remarks += offline
                 for remark in (*remarks, *config.algorithm.memory_remarks(task, context_length=context_length)):
                     print(remark, file=sys.stderr)
             _write_run_files(trainer, metadata)
-            return _train_and_evaluate(trainer, quiet=quiet, track=track)
+            return _train_and_evaluate(trainer, shown, quiet=quiet, track=track)
         except BaseException as error:
             if distributed.is_main:
                 cannot_run = isinstance(error, UserError) and not (trainer and trainer.env_steps)
@@ -211,6 +216,7 @@ def _resume(
     callbacks: Sequence[Callback],
     track: Sequence[str] | None,
 ) -> RunResult:
+    shown, directory = directory, directory.absolute()
     with _locked(directory, distributed):
         trainer = Trainer(config, directory, resume=True, distributed=distributed, callbacks=callbacks)
         if env_steps is not None and env_steps > trainer.env_steps:
@@ -223,11 +229,11 @@ def _resume(
             if not finished:
                 (directory / RESULT).unlink(missing_ok=True)
                 write_json(directory / CONFIG, to_json(trainer.config))
-        return _train_and_evaluate(trainer, quiet=quiet, track=track)
+        return _train_and_evaluate(trainer, shown, quiet=quiet, track=track)
 
 
-def _train_and_evaluate(trainer: Trainer, *, quiet: bool, track: Sequence[str] | None) -> RunResult:
-    """Train, evaluate, write the result; close the trainer."""
+def _train_and_evaluate(trainer: Trainer, shown: Path, *, quiet: bool, track: Sequence[str] | None) -> RunResult:
+    """Train, evaluate, write the result; close the trainer. `shown`: the run directory as the caller named it."""
     config, distributed = trainer.config, trainer.distributed
     tracking = Tracking(trainer.directory)
     try:
@@ -255,20 +261,22 @@ def _train_and_evaluate(trainer: Trainer, *, quiet: bool, track: Sequence[str] |
                 stop.sync(distributed)  # a signal to all ranks must find all inside
             evaluation = report.to_json() if report else None
             stopped_by = stop.requested
-        result = _write_result(trainer, evaluation, stopped_by) if distributed.is_main else {}
+        result = _write_result(trainer, shown, evaluation, stopped_by) if distributed.is_main else {}
         result = distributed.broadcast_object(result)
     except BaseException as error:
         trainer.close()
         tracking.finish("failed")
         if isinstance(error, UserError) and trainer.env_steps:
-            raise UserError(f"{error} ({_how_to_resume(trainer)} continues from the last checkpoint)") from error
+            raise UserError(
+                f"{error} ({_how_to_resume(trainer.config, shown)} continues from the last checkpoint)"
+            ) from error
         raise
     trainer.shutdown()
     tracking.finish("stopped" if stopped_by else "finished", None if stopped_by else result)
     return result
 
 
-def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: str) -> RunResult:
+def _write_result(trainer: Trainer, shown: Path, evaluation: RunResult | None, stopped_by: str) -> RunResult:
     """Write `result.json` of a finished run, or the status of a stopped one; return the result."""
     state, env_steps = trainer.state, actual_env_steps(trainer.config, trainer.env_steps)
     updates, seconds = trainer.algorithm.num_updates, trainer.state.train_seconds
@@ -283,11 +291,11 @@ def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: st
         "env_steps_per_second": env_steps / seconds if seconds else 0.0,
         "updates_per_second": updates / seconds if seconds else 0.0,
         "random_baseline": state.random_baseline,
-        "run_dir": str(trainer.directory),
+        "run_dir": str(shown),
     }
     if evaluation is None:
         write_status(trainer.directory, "stopped", stopped_by)
-        print(f"stopped by {stopped_by}; {_how_to_resume(trainer)} continues", file=sys.stderr)
+        print(f"stopped by {stopped_by}; {_how_to_resume(trainer.config, shown)} continues", file=sys.stderr)
         no_evaluation = {**dict.fromkeys(EVAL_KEYS), "trials": 0, "train_tasks": None, "end_reason": None}
         return {**no_evaluation, **counters, "stopped_by": stopped_by}
     result = {**evaluation, **counters, "end_reason": state.end_reason or "all environment steps made"}
@@ -299,12 +307,12 @@ def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: st
     return result
 
 
-def _how_to_resume(trainer: Trainer) -> str:
+def _how_to_resume(config: RunConfig, directory: Path) -> str:
     """Return the command that resumes a run. It names the modules of the environment and of the test tasks."""
-    env = trainer.config.env
+    env = config.env
     if isinstance(env, EnvFnConfig) and import_name(env.env_fn) is None:
-        return f"yamame.resume({str(trainer.directory)!r}, env_fn=...)"
-    return f"yamame resume {trainer.directory}{environment_flags(env)}"
+        return f"yamame.resume({str(directory)!r}, env_fn=...)"
+    return f"yamame resume {directory}{environment_flags(env)}"
 
 
 def _write_run_files(trainer: Trainer, metadata: RunMetadata) -> None:

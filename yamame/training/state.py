@@ -15,6 +15,7 @@ from yamame.distributed_context import DistributedContext
 from yamame.errors import UserError
 from yamame.metrics.registry import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND
 from yamame.nets.ops import load_generator_state
+from yamame.nets.torch_defaults import with_torch_defaults
 from yamame.run_config import EvalConfig, RunConfig
 from yamame.runs.checkpoint import (
     Checkpoint,
@@ -240,6 +241,7 @@ def changed_fields(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
     return ", ".join(f"{path} {json.dumps(saved.get(path))} -> {json.dumps(current.get(path))}" for path in changed)
 
 
+@with_torch_defaults
 def load_initial_weights(model: nn.Module, source: str) -> None:
     """Load the networks of another run or policy, as in `locate_run`, or of the checkpoint at a path."""
     path = locate_run(source)

@@ -16,7 +16,9 @@ from yamame.data.spaces import describe_space
 from yamame.envs.config import EnvConfig, apply_instruction
 from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
 from yamame.envs.gymnasium import find_env
+from yamame.envs.working_directory import kept_working_directory
 from yamame.errors import UserError
+from yamame.nets.torch_defaults import with_torch_defaults
 from yamame.run_config import RunConfig
 from yamame.runs.checkpoint import Checkpoint, load_checkpoint_at, load_latest_checkpoint, unflatten_tensors
 from yamame.runs.directory import BEST, BEST_CHECKPOINT, CHECKPOINTS, LATEST
@@ -75,6 +77,7 @@ class TrainedRun:
         }
 
 
+@with_torch_defaults
 def load_trained_run(directory: Path, checkpoint: str = LATEST, config: RunConfig | None = None) -> TrainedRun:
     """Load a checkpoint of a run, without environments.
 
@@ -156,6 +159,7 @@ def with_env(
     return replace(config, env=made)
 
 
+@kept_working_directory()
 def require_same_spaces(task: TaskSpec, env: EnvConfig) -> None:
     """Raise `UserError` if an environment of the config has other spaces than the task."""
     with closing(env.build(env.required_num_envs or 1, seed=0)) as envs:

@@ -24,8 +24,9 @@ from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError
 from yamame.metrics.logger import MetricLogger
 from yamame.metrics.progress import ProgressBar
+from yamame.nets.torch_defaults import check_shared_defaults, torch_defaults, with_torch_defaults
 from yamame.run_config import RunConfig
-from yamame.runs.directory import replay_dir
+from yamame.runs.directory import absolute_if_exists, replay_dir
 from yamame.training.callbacks import Callback, RunProgress, call_back
 from yamame.training.checkpointing import RunCheckpoints, load_run_checkpoint
 from yamame.training.components import build_components
@@ -78,6 +79,7 @@ class Trainer:
         self.state.restarts += bool(checkpoint)
         self.skipped_corrupted = checkpoint.skipped_corrupted if checkpoint else ()
         """Newer checkpoints that are corrupted."""
+        initial_weights = absolute_if_exists(config.init_from)  # environments may change the working directory
         with distributed.propagate_failure():
             connection = connect_ranks(config, distributed) if config.ray.address else None
             self.components = build_components(
@@ -89,8 +91,9 @@ class Trainer:
             )
         self.algorithm, self.experience = self.components.algorithm, self.components.experience
         if config.init_from and not checkpoint:
-            load_initial_weights(self.algorithm.model, config.init_from)
-        self.algorithm.broadcast_parameters()
+            load_initial_weights(self.algorithm.model, initial_weights)
+        with torch_defaults():
+            self.algorithm.broadcast_parameters()
         self.iteration = IterationState()
         self._background: BackgroundThread | None = None
         if config.async_collection or config.ray.address:
@@ -165,6 +168,8 @@ class Trainer:
             self.experience.load_weights(self.algorithm.model, version=self.algorithm.num_updates)
             if self._background and self.decision.vector_steps:
                 # beside the updates that the last decision allowed: the policy lags one iteration
+                if not self.config.ray.address:
+                    check_shared_defaults()
                 running = self._background.run(self._collect, lambda: self._is_stopping or stop.is_requested())
                 with running as (collecting, should_stop):
                     self._update(progress, should_stop)
@@ -220,6 +225,7 @@ class Trainer:
         self.experience.until_trial_end = decision.until_trial_end
         return decision
 
+    @with_torch_defaults
     def _update(self, progress: ProgressBar, should_stop: ShouldStop) -> None:
         """Make the updates that are decided, or those until a signal arrives."""
         algorithm, replay = self.algorithm, self.components.replay

@@ -115,3 +115,11 @@ def probabilities() -> np.ndarray:
 
 def mean_length() -> float:
     return float(probabilities() @ np.arange(1, HORIZON + 1))
+
+
+def test_a_horizon_that_stands_for_no_limit_takes_no_memory() -> None:
+    config = EpsilonGreedy(repeat_exponent=2.0)
+    explorer = Explorer(config, spaces.Discrete(3), 2, np.random.default_rng(0))
+    for time in range(8):
+        action = explorer.add_noise(np.zeros(2, np.int64), np.full(2, time), 10**9, 0, None)
+        assert action.shape == (2,)

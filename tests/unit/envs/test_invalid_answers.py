@@ -12,9 +12,10 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.vector.construction import make_envs
 from yamame.envs.vector.faults import InvalidEnvOutputError, fault_from_exception, nonfinite_rows, validate_finite
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
-from yamame.envs.vector.serial import SerialVectorEnv, make_envs
+from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.errors import UserError
 

@@ -12,8 +12,10 @@ from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import PolicyDistribution
 from yamame.nets.introspection import SupportsExplain
+from yamame.nets.torch_defaults import with_torch_defaults
 
 
+@with_torch_defaults
 @torch.no_grad()
 def analyze_trajectory(
     agent: Agent,

@@ -11,6 +11,7 @@ from yamame.algorithms.analysis import ValueFunction
 from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.step import PolicyInput
+from yamame.nets.torch_defaults import with_torch_defaults
 
 
 class AMAGOValues(ValueFunction):
@@ -28,6 +29,7 @@ class AMAGOValues(ValueFunction):
         generator = torch.Generator(agent.gammas_G.device)
         self._encoders = NetworkPolicy(agent, num_envs=num_envs, generator=generator, averaged=False)
 
+    @with_torch_defaults
     @torch.inference_mode()
     @override
     def step(self, step: PolicyInput) -> Float32[np.ndarray, "E G"]:

@@ -10,6 +10,7 @@ from yamame.algorithms.base import model_device
 from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.algorithms.ppo.agent import PPOAgent
 from yamame.data.step import PolicyInput
+from yamame.nets.torch_defaults import with_torch_defaults
 
 
 class PPOValues(ValueFunction):
@@ -26,6 +27,7 @@ class PPOValues(ValueFunction):
         generator = torch.Generator(model_device(agent))
         self._encoders = NetworkPolicy(agent, num_envs=num_envs, generator=generator, clips=False)
 
+    @with_torch_defaults
     @torch.inference_mode()
     @override
     def step(self, step: PolicyInput) -> Float32[np.ndarray, "E G"]:

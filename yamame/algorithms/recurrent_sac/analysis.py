@@ -17,8 +17,10 @@ from yamame.data.batch import Window, pack
 from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
 from yamame.nets.introspection import SupportsExplain
+from yamame.nets.torch_defaults import with_torch_defaults
 
 
+@with_torch_defaults
 @torch.no_grad()
 def analyze_recurrent_agent(
     agent: RecurrentAgent, trajectory: Trajectory, *, keep: int | None = None, acting_only: bool = False
@@ -66,6 +68,7 @@ class RecurrentSACValues(ValueFunction):
         self._actor = NetworkPolicy(agent, num_envs=num_envs, generator=generator)
         self._critics = NetworkPolicy(_CriticMemory(agent), num_envs=num_envs, generator=generator)
 
+    @with_torch_defaults
     @torch.inference_mode()
     @override
     def step(self, step: PolicyInput) -> Float32[np.ndarray, "E G"]:

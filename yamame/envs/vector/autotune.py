@@ -15,9 +15,11 @@ from typing_extensions import override
 
 from yamame.data.actions import ACTION_MASK_KEY, action_shape, num_choices, sample_uniform_actions
 from yamame.envs.base import EpisodeVectorEnv
+from yamame.envs.vector.construction import make_envs
 from yamame.envs.vector.faults import WorkerError
-from yamame.envs.vector.serial import SerialVectorEnv, make_envs
+from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.envs.vector.subproc import STEP_TIMEOUT_SECONDS, SubprocVectorEnv
+from yamame.envs.working_directory import kept_working_directory
 from yamame.errors import UserError
 
 ROUND_TRIP_SECONDS = 150e-6
@@ -73,6 +75,7 @@ def make_vector_env(
     return SerialVectorEnv(make_envs(env_fn, num_envs), seed, env_fn=env_fn, action_mask_key=action_mask_key)
 
 
+@kept_working_directory()
 def autotune_num_workers(
     env_fn: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, action_mask_key: str = ACTION_MASK_KEY
 ) -> int:

@@ -35,6 +35,10 @@ class InvalidEnvOutputError(UserError):
         super().__init__(message)
         self.kind: FaultKind = kind
 
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kind, str(self))
+
 
 class WorkerError(RuntimeError):
     """A worker process died or failed."""
@@ -71,6 +75,17 @@ def reraise_env_error(error: BaseException, name: str) -> NoReturn:
     if isinstance(error, SystemExit):
         raise UserError(f"{name} called sys.exit({error.code!r})") from error
     raise error
+
+
+def first_reset_error(error: BaseException) -> UserError:
+    """Return the error of an environment that could not be reset once.
+
+    It ends the run: nothing shows that the environment has ever worked.
+    """
+    if isinstance(error, UserError):
+        return error
+    fault = fault_from_exception(error, "the environment")
+    return UserError(f"{fault.message} (no environment has been reset: fix it)")
 
 
 def restart_with_retries(

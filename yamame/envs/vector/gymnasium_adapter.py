@@ -15,6 +15,7 @@ from yamame.data.step import VectorStep
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
 from yamame.envs.vector.action_masks import ActionMaskExtractor
+from yamame.envs.vector.construction import validate_env
 from yamame.envs.vector.faults import (
     ENV_ERRORS,
     MAX_RESET_SEED,
@@ -29,7 +30,7 @@ from yamame.envs.vector.faults import (
     validate_infos,
 )
 from yamame.envs.vector.fixed_spaces import FixedSpaces
-from yamame.envs.vector.serial import SerialVectorEnv, validate_env
+from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.errors import UserError, describe_error
 from yamame.types import Fault, State, load_nested_state_dict, nested_state_dict
 

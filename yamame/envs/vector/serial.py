@@ -8,8 +8,6 @@ from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
-from gymnasium.vector import VectorEnv
 from jaxtyping import Bool, Float, Shaped, UInt8
 from typing_extensions import override
 
@@ -25,6 +23,7 @@ from yamame.data.step import VectorStep
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
 from yamame.envs.vector.action_masks import ActionMaskExtractor
+from yamame.envs.vector.construction import make_envs, not_beside_others
 from yamame.envs.vector.faults import (
     ENV_ERRORS,
     InvalidEnvOutputError,
@@ -43,58 +42,8 @@ from yamame.envs.vector.faults import (
     validate_infos,
 )
 from yamame.envs.vector.fixed_spaces import FixedSpaces
-from yamame.errors import UserError, describe_error
+from yamame.errors import UserError
 from yamame.types import Fault
-
-
-def call_env_fn(env_fn: Callable[[], Any]) -> Any:
-    """Return what `env_fn` makes. Raises `RuntimeError` if it calls `sys.exit`, which must not end the run."""
-    try:
-        return env_fn()
-    except SystemExit as error:
-        raise RuntimeError(f"env_fn called sys.exit({error.code!r})") from error
-
-
-def make_envs(env_fn: Callable[[], Any], count: int) -> list[gymnasium.Env[Any, Any]]:
-    """Return `count` new environments.
-
-    Raises:
-        UserError: If `env_fn` returns anything else than a `gymnasium.Env`, or the same one twice; if it fails to make
-            another one beside those that it has made, which are closed then.
-    """
-    envs: list[gymnasium.Env[Any, Any]] = []
-    for _ in range(count):
-        try:
-            env = call_env_fn(env_fn)
-        except Exception as error:
-            close_envs(envs)
-            if not envs or isinstance(error, UserError):
-                raise
-            raise InvalidEnvOutputError(
-                "exception",
-                f"env_fn failed to make environment {len(envs)} beside {len(envs)} others ({describe_error(error)}): "
-                "fix it, or pass num_envs=1 if only one environment can exist, without eval.num_envs",
-            ) from error
-        if isinstance(env, VectorEnv):
-            raise UserError(f"env_fn returns a vector environment: set vector_size to {env.num_envs}")
-        validate_env(env)
-        envs.append(env)
-    if any(len({id(env) for env in made}) < count for made in (envs, [env.unwrapped for env in envs])):
-        raise UserError("env_fn returns the same environment twice: make a new one at each call")
-    return envs
-
-
-def validate_env(env: Any) -> None:
-    """Raise `UserError` unless this is a `gymnasium.Env` with an observation space and an action space."""
-    if not isinstance(env, gymnasium.Env):
-        raise UserError(f"{type(env).__name__} is not a gymnasium.Env nor a gymnasium.vector.VectorEnv: wrap it in one")
-    for name in ("observation_space", "action_space"):
-        if not isinstance(getattr(env, name, None), spaces.Space):
-            found = type(getattr(env, name)).__name__ if hasattr(env, name) else "missing"
-            raise UserError(
-                f"the {name} of {type(env.unwrapped).__name__} is {found}: set it to a space of gymnasium.spaces"
-            )
-
 
 _ParsedStep = tuple[
     dict[str, np.ndarray],
@@ -340,6 +289,8 @@ class SerialVectorEnv(RenderableVectorEnv):
     def _mark_failed(self, row: int, error: BaseException) -> None:
         """Let an environment that failed in a reset fail at the next step, or raise the error."""
         if self._env_fn is None or not self._started or not is_recoverable(error):
+            if row and not self._started and not isinstance(error, UserError):
+                raise not_beside_others(row, "reset failed in", error) from error
             self._raise(row, error)
         self._envs[row] = FailedEnv(self._envs[row], error)
         self._ended[row] = True

@@ -20,8 +20,9 @@ from jaxtyping import Bool, Float64, Shaped
 
 from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, action_shape, num_choices, policy_action_space
 from yamame.data.spaces import flatten_space, stored_dtype, stored_shape
-from yamame.envs.vector.faults import ENV_ERRORS, WorkerError, fault_from_exception
-from yamame.envs.vector.serial import SerialVectorEnv, make_envs
+from yamame.envs.vector.construction import make_envs
+from yamame.envs.vector.faults import ENV_ERRORS, InvalidEnvOutputError, WorkerError, fault_from_exception
+from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.errors import UserError
 from yamame.types import Fault
 
@@ -227,6 +228,11 @@ class _WorkerEnvs:
 
 
 def _send_error(error: BaseException, channel: Channel) -> None:
-    sent = UserError(str(error)) if isinstance(error, UserError) else None
+    if isinstance(error, InvalidEnvOutputError):
+        sent: UserError | WorkerError = InvalidEnvOutputError(error.kind, str(error))
+    elif isinstance(error, UserError):
+        sent = UserError(str(error))
+    else:
+        sent = WorkerError(fault_from_exception(error, "a worker process"))
     channel.send_byte(ERROR)
-    channel.send(serialize(sent or WorkerError(fault_from_exception(error, "a worker process"))))
+    channel.send(serialize(sent))

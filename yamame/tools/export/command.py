@@ -43,7 +43,7 @@ def _export(options: argparse.Namespace, rest: list[str]) -> int:
             "inputs": [spec.name for spec in manifest.inputs],
             "outputs": [spec.name for spec in manifest.outputs],
         }
-        print(json.dumps(summary))
+        print(json.dumps(summary), file=options.stdout)
     else:
         megabytes = options.output.stat().st_size / 1e6
         print(f"{options.output}: {megabytes:.1f} MB; manifest: {manifest_path(options.output)}")

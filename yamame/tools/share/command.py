@@ -49,13 +49,14 @@ def _push(options: argparse.Namespace, rest: list[str]) -> int:
     settings = {"acting_only": options.acting_only, "trials": options.trials, "quiet": options.quiet}
     if folder is None:
         pushed = push(run, repo, private=options.private, **settings)
-        print(json.dumps(pushed) if options.json else f"{pushed['url']}: {_size(pushed['num_bytes'])}")
+        line = f"{pushed['url']}: {_size(pushed['num_bytes'])}"
+        print(json.dumps(pushed) if options.json else line, file=options.stdout)
         return 0
     result = pack_policy(run, folder, **settings)
     if repo is not None:
         write_card(folder, repo, run.config.env)
     written = {"folder": str(folder), "num_bytes": folder_bytes(folder), **result}
-    print(json.dumps(written) if options.json else f"{folder}: {_size(written['num_bytes'])}")
+    print(json.dumps(written) if options.json else f"{folder}: {_size(written['num_bytes'])}", file=options.stdout)
     return 0
 
 
@@ -63,7 +64,7 @@ def _zoo(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     found = [_describe(name) for name in zoo_names()]
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(found), file=options.stdout)
         return 0
     for policy in found:
         low, high = policy["return_ci95"]

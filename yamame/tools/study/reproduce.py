@@ -177,8 +177,8 @@ def _reproduce(options: argparse.Namespace, rest: list[str]) -> int:
             study = load_study(name)
             print(f"{name:7}  {study.title} ({study.source})")
         return 0
-    of_commands = ("command", "parser", "json", "modules")
+    of_commands = ("command", "parser", "json", "stdout", "modules")
     arguments = {name: value for name, value in vars(options).items() if name not in of_commands}
     result = reproduce(flags=rest, **arguments)
-    print(json.dumps(result.results) if options.json else result.text)
+    print(json.dumps(result.results) if options.json else result.text, file=options.stdout)
     return result.exit_code

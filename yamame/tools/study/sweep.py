@@ -130,21 +130,22 @@ def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
 
     check_argument_order(options.recipe, rest, "sweep")
     if options.list_only:
-        return _list_environments(options.recipe, as_json=options.json)
-    of_commands = ("command", "parser", "json", "modules", "list_only")
+        return _list_environments(options)
+    of_commands = ("command", "parser", "json", "stdout", "modules", "list_only")
     arguments = {name: value for name, value in vars(options).items() if name not in of_commands}
     report = run_sweep(flags=rest, **arguments)
-    print(json.dumps(report.results) if options.json else report.text)
+    print(json.dumps(report.results) if options.json else report.text, file=options.stdout)
     return report.exit_code
 
 
-def _list_environments(name: str, *, as_json: bool) -> int:
+def _list_environments(options: argparse.Namespace) -> int:
     """Print the environments of a benchmark with their difficulties."""
     from yamame.tools.study.sweep_runs import sweep_study
 
-    study = sweep_study(name)
+    study = sweep_study(options.recipe)
     if not study.benchmark:
-        raise UserError(f"{name} is a single task, without environments to list: yamame sweep popgym --list")
+        raise UserError(f"{options.recipe} is a single task, without environments to list: yamame sweep popgym --list")
     rows = [{"env": panel.title, "difficulty": panel.difficulty} for panel in study.panels]
-    print(json.dumps(rows) if as_json else "\n".join(f"{row['env']:30}  {row['difficulty']}".rstrip() for row in rows))
+    lines = (f"{row['env']:30}  {row['difficulty']}".rstrip() for row in rows)
+    print(json.dumps(rows) if options.json else "\n".join(lines), file=options.stdout)
     return 0

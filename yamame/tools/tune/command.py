@@ -124,7 +124,8 @@ def _tune(options: argparse.Namespace, rest: list[str]) -> int:
     lines = [text, *(f"Failed: {title}: {error}" for title, error in outcome.failed.items())]
     if outcome.stopped_by:
         lines.append(f"Stopped by {outcome.stopped_by}; run the same command again to resume.")
-    print(json.dumps(results) if options.json else "\n".join([*lines, f"Report: {directory / report.MARKDOWN}"]))
+    lines.append(f"Report: {directory / report.MARKDOWN}")
+    print(json.dumps(results) if options.json else "\n".join(lines), file=options.stdout)
     return 1 if outcome.failed else 0
 
 
