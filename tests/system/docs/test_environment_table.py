@@ -3,14 +3,20 @@
 A new row needs a function below, decorated with `row` and its first words.
 """
 
+import os
 import random
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import NormalizeReward
 
 import yamame
@@ -307,11 +313,29 @@ def limited_to(licenses: int) -> type[Bit]:
     return Limited
 
 
+def connecting_in_reset() -> type[Bit]:
+    class Connects(Bit):
+        owner = None
+
+        def reset(self, **kwargs):
+            if Connects.owner not in (None, self):
+                raise OSError("the port is taken")
+            Connects.owner = self
+            return super().reset(**kwargs)
+
+        def close(self):
+            Connects.owner = None if Connects.owner is self else Connects.owner
+
+    return Connects
+
+
 @row("can exist only once")
 def _(capsys):
     assert yamame.train(limited_to(1), num_envs=1, **SMALL).result["trials"] == 2
-    with pytest.raises(yamame.UserError, match="pass num_envs=1 if only one environment can exist"):
-        yamame.train(limited_to(1), env={"num_workers": 0}, **SMALL)
+    for env in (limited_to(1), connecting_in_reset()):
+        with pytest.raises(yamame.UserError, match="pass num_envs=1 if only one environment can exist"):
+            yamame.train(env, env={"num_workers": 0}, **SMALL)
+    assert yamame.train(connecting_in_reset(), num_envs=1, **SMALL).result["trials"] == 2
 
 
 @row("can exist only a few times")
@@ -439,3 +463,71 @@ def _(capsys):
                 start(env, horizon=9)
             lines.add(str(error.value))
         assert len(lines) == 1
+
+
+@row("raises in its first reset")
+def _(capsys):
+    class NoScene(Bit):
+        def reset(self, **kwargs):
+            raise ValueError("no such scene")
+
+    with pytest.raises(
+        yamame.UserError, match=r"^the environment raised ValueError: no such scene \(no environment has"
+    ):
+        yamame.train(NoScene, num_envs=2, env={"num_workers": 0}, **SMALL)
+
+
+@row("samples another task in each attempt")
+def _(capsys):
+    findings = yamame.check_env(Bit, horizon=9, attempts=3)
+    assert "reset with options['new_task'] False" in first_words_of(findings)
+
+
+@row("has a `horizon` that stands for no limit")
+def _(capsys):
+    assert yamame.train(Bit, num_envs=2, **{**SMALL, "horizon": 10**9}).result["trials"] == 2
+
+
+@row("makes single environments where `eval_env_fn`")
+def _(capsys):
+    def several():
+        return SyncVectorEnv([Bit, Bit])
+
+    for env_fn, eval_env_fn in ((Bit, several), (several, Bit)):
+        with pytest.raises(yamame.UserError, match="let env_fn and eval_env_fn both make single environments, or both"):
+            yamame.train(env_fn, eval_env_fn=eval_env_fn, **SMALL)
+
+
+@row("changes the working directory")
+def _(capsys):
+    class Changes(Bit):
+        def reset(self, **kwargs):
+            os.chdir(tempfile.mkdtemp())
+            torch.set_default_dtype(torch.float64)
+            torch.set_grad_enabled(False)
+            return super().reset(**kwargs)
+
+    try:
+        runs = [yamame.train(env, **SMALL, num_envs=2, learning_starts=20) for env in (Changes, Bit)]
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_grad_enabled(True)
+    losses = [[row["loss/td"] for row in read_metrics(run.directory) if "loss/td" in row] for run in runs]
+    assert losses[0] == losses[1] != []
+
+
+@row("prints to standard output")
+def _(capsys):
+    Path("noisy.py").write_text(
+        "import gymnasium, os\n"
+        "print('imported')\n"
+        "class Noisy(gymnasium.Wrapper):\n"
+        "    def __init__(self): super().__init__(gymnasium.make('CartPole-v1'))\n"
+        "    def step(self, action):\n"
+        "        os.write(1, b'C')\n"
+        "        return super().step(action)\n"
+    )
+    words = "train --env noisy:Noisy --env.horizon 4 --size tiny --env-steps 16 --num-envs 2 --json --eval.trials 2"
+    command = [sys.executable, "-m", "yamame", *words.split(), "--eval.final-trials", "2"]
+    stdout = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert stdout.startswith("{") and stdout.count("\n") == 1
