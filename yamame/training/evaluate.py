@@ -316,7 +316,8 @@ def _start(
             if not is_first or not is_recoverable(error):
                 raise
             if failed_resets > 1:
-                print(fault_from_exception(error, "").traceback, file=sys.stderr)
+                if trace := fault_from_exception(error, "").traceback:
+                    print(trace, file=sys.stderr)
                 raise UserError(str(first_reset_error(error))) from error
             return start()
         except BaseException:
