@@ -74,7 +74,8 @@ def test_a_run_without_some_trajectories_resumes_after_a_repair(run: Path, capsy
         remove(run, number)
     assert reported(capsys, "verify", run, code=1)["missing"] == [3, 9]
     said = refused(capsys, "resume", run, "--env-steps", "72", "--quiet")
-    assert "lacks 2 of the 16 trajectories of the checkpoint: yamame data repair run/replay accepts the loss" in said
+    remedy = f"yamame data repair {run.resolve() / 'replay'} accepts the loss"
+    assert f"lacks 2 of the 16 trajectories of the checkpoint: {remedy}" in said
     repaired = reported(capsys, "repair", run)
     assert repaired["recovered"] == 14 and [bad["id"] for bad in repaired["lost"]] == ["3", "9"]
     found = reported(capsys, "verify", run)
