@@ -512,7 +512,7 @@ def test_a_signal_stops_with_a_checkpoint_and_resume_continues(
     with running(*ENDLESS, "--json") as process:
         wait_for(has_trained, process)
         if number is signal.SIGINT:  # meanwhile, nobody else may train there
-            assert "another process is training in run" in refused(capsys, "resume", "run")
+            assert f"another process is training in {Path.cwd() / 'run'}" in refused(capsys, "resume", "run")
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0

@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_refused_in_one_line(
         yamame.train(lambda: gymnasium.make("MountainCar-v0"), init_from=source, run_dir=tmp_path / "spaces", **SMALL)
     command = ["train", "gymnasium", "--env.id", "CartPole-v1", "--init-from", str(tmp_path / "nowhere")]
     assert cli.main([*command, "--run-dir", str(tmp_path / "run")]) == 2
-    assert "nowhere is not an intact checkpoint" in capsys.readouterr().err
+    assert "nowhere does not exist: pass a run, or a checkpoint of one, as init_from" in capsys.readouterr().err
     assert cli.main([*command[:-2], "--learner.frozen", "actor", "--run-dir", str(tmp_path / "run")]) == 2
     assert "actor" in capsys.readouterr().err
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -142,8 +143,8 @@ def test_the_manifest_says_what_the_file_takes(run: yamame.Run, exported: Path) 
 def test_the_export_acts_as_the_run_has_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = run_evaluations.evaluate_model
 
-    def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
-        report = original(config, model, trials=trials, seed=seed)
+    def evaluate_model(config: RunConfig, model: nn.Module, *, seed: int, **options: Any) -> EvalReport:
+        report = original(config, model, seed=seed, **options)
         index = amago_config(config).agent.evaluation_gamma_index
         return_mean = float(config.deterministic_actions) + float(index == 0)
         return replace(report, test=replace(report.test, return_mean=return_mean))

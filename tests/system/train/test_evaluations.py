@@ -85,8 +85,8 @@ def test_training_tasks_choose_the_best_checkpoint_and_when_to_stop(
     evaluations = itertools.count(1)
     original = run_evaluations.evaluate_model
 
-    def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
-        report = original(config, model, trials=trials, seed=seed)
+    def evaluate_model(config: RunConfig, model: nn.Module, *, seed: int, **options: Any) -> EvalReport:
+        report = original(config, model, seed=seed, **options)
         assert report.train_tasks is not None
         if seed != SELECTION_SEED:
             return report
@@ -117,8 +117,8 @@ def test_training_tasks_choose_how_the_trained_policy_acts(
     original = run_evaluations.evaluate_model
     calls: list[tuple[int, int, bool]] = []
 
-    def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
-        report = original(config, model, trials=trials, seed=seed)
+    def evaluate_model(config: RunConfig, model: nn.Module, *, seed: int, **options: Any) -> EvalReport:
+        report = original(config, model, seed=seed, **options)
         assert report.train_tasks is not None
         index = amago_config(config).agent.evaluation_gamma_index
         calls.append((seed, index, config.deterministic_actions))
@@ -188,8 +188,8 @@ def test_a_signal_while_the_way_of_acting_is_chosen_leaves_it_to_the_resumed_run
 ) -> None:
     original = run_evaluations.evaluate_model
 
-    def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
-        report = original(config, model, trials=trials, seed=seed)
+    def evaluate_model(config: RunConfig, model: nn.Module, *, seed: int, **options: Any) -> EvalReport:
+        report = original(config, model, seed=seed, **options)
         if config.deterministic_actions:
             os.kill(os.getpid(), signal.SIGINT)
         return replace(report, test=replace(report.test, return_mean=float(config.deterministic_actions)))
