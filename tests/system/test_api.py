@@ -77,12 +77,18 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture(scope="module")
-def dial(tmp_path_factory: pytest.TempPathFactory) -> yamame.Run:
-    """Trained on the dials, two attempts a trial."""
+def dial_and_environments(tmp_path_factory: pytest.TempPathFactory) -> tuple[yamame.Run, list[Dial]]:
+    """Trained on the dials, two attempts a trial; the environments of the run."""
     Dial.made.clear()
     run_dir = tmp_path_factory.mktemp("dial") / "run"
     settings = {**TINY_RUN, "eval": {**TINY_RUN["eval"], "choose_policy": False}}
-    return yamame.train(Dial, horizon=6, attempts=2, env_steps=120, run_dir=run_dir, env={"num_workers": 0}, **settings)
+    run = yamame.train(Dial, horizon=6, attempts=2, env_steps=120, run_dir=run_dir, env={"num_workers": 0}, **settings)
+    return run, list(Dial.made)
+
+
+@pytest.fixture(scope="module")
+def dial(dial_and_environments: tuple[yamame.Run, list[Dial]]) -> yamame.Run:
+    return dial_and_environments[0]
 
 
 @pytest.fixture(scope="module")
@@ -156,12 +162,15 @@ def without_heads() -> dict[str, Any]:
     return {**TINY_RUN, "agent.trajectory_encoder": {"d_model": 8, "num_layers": 1}}
 
 
-def test_continuous_actions_and_nested_observations(dial: yamame.Run) -> None:
+def test_continuous_actions_and_nested_observations(
+    dial_and_environments: tuple[yamame.Run, list[Dial]],
+) -> None:
+    dial, environments = dial_and_environments
     assert (dial.result["env_steps"], len(dial.result["return_per_attempt"])) == (120, 2)
     assert dial.result["success_rate"] is None
-    for environment in Dial.made:
+    for environment in environments:
         assert environment.new_task == [attempt % 2 == 0 for attempt in range(len(environment.new_task))]
-    assert sum(len(environment.new_task) for environment in Dial.made) >= 40
+    assert sum(len(environment.new_task) for environment in environments) >= 40
 
 
 def test_a_function_whose_environment_names_its_horizon() -> None:
