@@ -18,7 +18,7 @@ from yamame.recipes import PAPER, config_from_flags, load_recipe, make_metadata,
 from yamame.recipes.settings.presets import VARIANTS, apply_variants
 from yamame.run_config import RunConfig
 
-OTHER_DOMAINS = ("endless-tmaze", "gridnavi", "gymnasium", "gymnax", "minigrid", "rooms", "xland")
+OTHER_DOMAINS = ("bandit", "endless-tmaze", "gridnavi", "gymnasium", "gymnax", "minigrid", "rooms", "xland")
 """Recipes without an experiment of the paper."""
 
 DISCRETE = (
@@ -58,6 +58,7 @@ TABLE_4: dict[str, tuple[float, float, int, int, int, int, int, int | None]] = {
     "metaworld": (1e-4, 1e-3, 24, 20_000, 1000, 12, 2500, None),
     "half-cheetah-velocity": (1e-4, 1e-3, 24, 20_000, 1000, 12, 600, None),
     "lunar-lander": (1e-4, 1e-3, 24, 20_000, 1000, 12, 500, None),
+    "bandit": (1e-4, 1e-3, 24, 20_000, 1000, 12, 100, None),
     "endless-tmaze": (1e-4, 1e-3, 24, 20_000, 1000, 12, 110, None),
     "gridnavi": (1e-4, 1e-3, 24, 20_000, 1000, 12, 60, None),
     "gymnasium": (1e-4, 1e-3, 24, 20_000, 1000, 12, 500, None),

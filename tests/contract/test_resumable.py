@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from yamame.data.actions import action_shape
+from yamame.envs.bandit import BanditConfig
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
@@ -75,6 +76,7 @@ TASKS: list[EnvConfig] = [
     ActiveTMazeConfig(horizon=7),
     EndlessTMazeConfig(corridor_length=2, corridors=3),
     DarkKeyToDoorConfig(size=4, horizon=30, attempt_length=8),
+    BanditConfig(pulls=7),
     GridNaviConfig(attempts=2, attempt_length=6),
     RoomsConfig(attempts=2, attempt_length=6),
     WindConfig(horizon=9),

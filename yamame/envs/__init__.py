@@ -12,6 +12,7 @@ def register_environments() -> None:
         ("ActiveTMaze", "tmaze", "TMaze", {"passive": False}),
         ("EndlessTMaze", "endless_tmaze", "EndlessTMaze", {}),
         ("DarkKeyToDoor", "dark_key_to_door", "DarkKeyToDoor", {}),
+        ("Bandit", "bandit", "Bandit", {}),
         ("GridNavi", "gridnavi", "GridNavi", {}),
         ("Rooms", "rooms", "Rooms", {}),
         ("Wind", "wind", "Wind", {}),

@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from yamame.envs.bandit import BanditVectorEnv
 from yamame.envs.dark_key_to_door import DarkKeyToDoorVectorEnv
 from yamame.envs.endless_tmaze import EndlessTMazeVectorEnv
 from yamame.envs.gridnavi import GridNaviVectorEnv
@@ -24,6 +25,7 @@ OURS: dict[str, Any] = {
     "passive T-maze": TMazeVectorEnv,
     "active T-maze": partial(TMazeVectorEnv, passive=False),
     "endless T-maze": EndlessTMazeVectorEnv,
+    "bandit": BanditVectorEnv,
     "Dark Key-To-Door": DarkKeyToDoorVectorEnv,
     "Package Delivery": PackageDeliveryVectorEnv,
     "MazeRunner": MazeRunnerVectorEnv,

@@ -16,7 +16,7 @@ from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.errors import UserError
 from yamame.recipes import load_recipe, recipe_names
 
-TASKS = ("PassiveTMaze", "ActiveTMaze", "EndlessTMaze", "DarkKeyToDoor", "GridNavi", "Rooms", "Wind")
+TASKS = ("PassiveTMaze", "ActiveTMaze", "EndlessTMaze", "DarkKeyToDoor", "Bandit", "GridNavi", "Rooms", "Wind")
 IDS = [f"yamame/{task}-v0" for task in TASKS]
 register_environments()
 
