@@ -10,6 +10,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from yamame.algorithms.amago.agent import Agent, AgentConfig
+from yamame.algorithms.amago.novelty import NoveltyConfig
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import ActorConfig
@@ -103,6 +104,7 @@ def tiny_agent(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
     averaged: bool = False,
+    novelty: NoveltyConfig | None = None,
 ) -> Agent:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -113,6 +115,7 @@ def tiny_agent(
             context_length=context_length,
             horizon=HORIZON,
             averaged=averaged,
+            novelty=novelty,
         )
     return agent.to(dtype)
 

@@ -173,6 +173,10 @@ class AlgorithmConfig(ABC):
         """Return the config whose evaluations act with the policy of an index; -1: that of training."""
         return self
 
+    def collecting_state(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the entries of the model's state dict that `build_policy` needs to collect."""
+        return self.acting_state(model)
+
     def acting_state(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the entries of the model's state dict that acting needs, for collectors in other processes."""
         return model.state_dict()

@@ -219,13 +219,17 @@ class NetworkPolicy(SupportsDistribution):
         return {name: torch.from_numpy(array).to(self.device) for name, array in _arrays(step).items()}
 
     def _timestep(self, inputs: Mapping[str, Shaped[Tensor, "E ..."]]) -> Float[Tensor, "E D"]:
-        names = ("previous_action", "previous_reward", "episode_start", "time")
-        observation = without_prefix(OBSERVATION, inputs)
-        features = self.timestep_encoder.features(
-            observation=observation, horizon=self.horizon, **{name: inputs[name] for name in names}
-        )
-        timestep_ED: Tensor = self.timestep_encoder(features, observation)
+        timestep_ED: Tensor = self.timestep_encoder(self._features(inputs), without_prefix(OBSERVATION, inputs))
         return timestep_ED
+
+    def _features(self, inputs: Mapping[str, Shaped[Tensor, "E ..."]]) -> Float[Tensor, "E F"]:
+        names = ("previous_action", "previous_reward", "episode_start", "time")
+        features_EF: Tensor = self.timestep_encoder.features(
+            observation=without_prefix(OBSERVATION, inputs),
+            horizon=self.horizon,
+            **{name: inputs[name] for name in names},
+        )
+        return features_EF
 
     def _distribution(
         self, state_ED: Float[Tensor, "E D"], inputs: Mapping[str, Shaped[Tensor, "E ..."]]

@@ -16,6 +16,7 @@ from yamame.algorithms.amago.gammas import PAPER_CONTINUOUS, PAPER_DISCRETE
 from yamame.algorithms.amago.losses.td import TargetValues
 from yamame.algorithms.amago.losses.world_model import WorldModel
 from yamame.algorithms.amago.moving_copies import MovingCopies
+from yamame.algorithms.amago.novelty import NoveltyConfig, NoveltyPolicy
 from yamame.algorithms.networks import NetworksConfig
 from yamame.data.actions import PolicyActionSpace, num_choices
 from yamame.data.batch import Batch, Predictions
@@ -26,6 +27,8 @@ from yamame.nets.blocks import InputNormalizer, at_least_float32
 from yamame.nets.heads.actor import Actor, detached
 from yamame.nets.heads.critic import CriticConfig
 
+NOVELTY_PREFIX = "novelty."
+"""Prefix of the names of the policy of novelty's tensors."""
 _MAX_ABS_DELTA = 10.0
 """Clip of normalized observation deltas, so that outliers do not dominate the world-model loss."""
 
@@ -89,6 +92,7 @@ class Agent(ActingModel):
         horizon: Maximum number of steps of a trial.
         world_model: Add the head of `WorldModelLoss`. Raises `UserError` if the observation has no numeric leaves.
         averaged: Add moving averages of `ACTING_MODULES`, which then act.
+        novelty: Policy of novelty, if it is enabled; None: there is none.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class Agent(ActingModel):
         horizon: int,
         world_model: bool = False,
         averaged: bool = False,
+        novelty: NoveltyConfig | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -155,6 +160,17 @@ class Agent(ActingModel):
             self.world_model = WorldModel(
                 config.critic, input_size=state_size, output_size=output_size, action_space=action_space
             )
+
+        self.novelty: NoveltyPolicy | None = None
+        if novelty is not None and novelty.is_enabled:
+            self.novelty = NoveltyPolicy(
+                novelty,
+                timestep_encoder=self.timestep_encoder,
+                leaves=flatten_space(observation_space),
+                action_space=action_space,
+                embeds=embeds,
+            )
+        self.register_load_state_dict_pre_hook(_keep_own_novelty)
 
     def features(self, batch: Batch) -> Float[Tensor, "N F"]:
         """Return the vector part of the timestep encoder's input, before normalization."""
@@ -296,3 +312,16 @@ class Agent(ActingModel):
     def _deltas(self, features_NF: Float[Tensor, "N F"], output_size: int) -> Float[Tensor, "N O"]:
         observation_NO = self.timestep_encoder.normalizer(features_NF, features_NF.dtype)[:, :output_size]
         return observation_NO.roll(-1, dims=0) - observation_NO
+
+
+def _keep_own_novelty(agent: Agent, state: dict[str, Any], prefix: str, metadata: Any, strict: bool, *_: Any) -> None:
+    """Leave the policy of novelty as it is if the state has none, and drop that of a state if the agent has none.
+
+    What is new belongs to one run, and acts in it alone: other runs start from its other weights, and with their own.
+    """
+    own = {} if agent.novelty is None else agent.novelty.state_dict(prefix=NOVELTY_PREFIX)
+    for name in [name for name in state if name.startswith(NOVELTY_PREFIX) and name not in own]:
+        del state[name]
+    if strict:
+        for name, tensor in own.items():
+            state.setdefault(name, tensor)

@@ -1,15 +1,19 @@
 """`AMAGOConfig`: the algorithm of the paper, for `RunConfig.algorithm`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.acting_model import ACTING_MODULES
-from yamame.algorithms.amago.agent import Agent, AgentConfig
+from yamame.algorithms.amago.agent import NOVELTY_PREFIX, Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.novelty import NoveltyConfig
+from yamame.algorithms.amago.novelty_acting import PolicyWithNovelty
 from yamame.algorithms.amago.values import AMAGOValues
 from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis, SupportsValues
 from yamame.algorithms.base import AlgorithmConfig
@@ -34,6 +38,7 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
 
     agent: AgentConfig = field(default_factory=AgentConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
+    novelty: NoveltyConfig = field(default_factory=NoveltyConfig)
 
     @property
     @override
@@ -50,6 +55,7 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
             horizon=task.horizon,
             world_model=self.learner.world_model.weight > 0,
             averaged=self.learner.averaging_rate > 0,
+            novelty=self.novelty,
         )
 
     @override
@@ -94,7 +100,10 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
         cuda_graph: bool = False,
     ) -> NetworkPolicy:
         assert isinstance(model, Agent)
-        return NetworkPolicy(
+        build: Callable[..., NetworkPolicy] = NetworkPolicy
+        if collects and model.novelty is not None:
+            build = partial(PolicyWithNovelty, num_novelty_envs=int(num_envs * self.novelty.trial_fraction))
+        return build(
             model,
             num_envs=num_envs,
             generator=generator,
@@ -151,3 +160,8 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
     def acting_state(self, model: nn.Module) -> dict[str, Tensor]:
         prefixes = tuple(f"{name}." for name in ACTING_MODULES) if model.averaged is None else ("averaged.",)
         return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(prefixes)}
+
+    @override
+    def collecting_state(self, model: nn.Module) -> dict[str, Tensor]:
+        novelty = {name: tensor for name, tensor in model.state_dict().items() if name.startswith(NOVELTY_PREFIX)}
+        return {**self.acting_state(model), **novelty}

@@ -18,6 +18,7 @@ from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
+from yamame.algorithms.amago.novelty import NoveltyLearner
 from yamame.algorithms.base import Algorithm, Metrics
 from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
 from yamame.algorithms.dropout import DropoutSeeds
@@ -130,7 +131,7 @@ class Learner(Algorithm):
         self.distributed = distributed
         self.generator = generator
         self.optimizer = ClippedAdamW(
-            [p for p in agent.parameters() if p.requires_grad],
+            [p for name, p in agent.named_parameters() if p.requires_grad and not name.startswith("novelty.")],
             weight_decay=config.weight_decay,
             max_grad_norm=config.max_grad_norm,
         )
@@ -144,6 +145,9 @@ class Learner(Algorithm):
         self._gradient_norms: Metrics = {}
         self._nonfinite = NonfiniteCounter(compute.device)
         self._last_batch: Batch | None = None
+        self._novelty: NoveltyLearner | None = None
+        if agent.novelty is not None:
+            self._novelty = NoveltyLearner(agent.novelty, generator=generator, distributed=distributed)
         compiled: Callable[[Any], Any] = torch.compile if compute.compile else lambda function: function
         self._encode, self._target_values = compiled(agent.encode), compiled(agent.target_values)
         self._losses_of_tokens = compiled(self._sum_losses)
@@ -177,6 +181,8 @@ class Learner(Algorithm):
             self._gradient_norms = self._measure_gradient_norms(batch)
         self._dropout_seeds.set(self.num_updates)
         metrics = self._update(batch)
+        if self._novelty is not None and self._novelty.is_due(batch, self.num_updates):
+            metrics = metrics | self._update_novelty(self._novelty, batch)
         self._run_ahead.wait()
         return metrics
 
@@ -252,6 +258,12 @@ class Learner(Algorithm):
             **{name: value / scale for name, value in agent.value_code.metrics().items()},
             **agent.value_code.unitless_metrics(),
         }
+
+    def _update_novelty(self, novelty: NoveltyLearner, batch: Batch) -> Metrics:
+        batch = batch.to(self.compute.device, non_blocking=True)
+        with torch.no_grad():
+            normalized_NF = self.agent.timestep_encoder.normalized(self.agent.features(batch))
+        return novelty.update(batch, normalized_NF)
 
     def _measure_gradient_norms(self, batch: Batch) -> Metrics:
         """Return the norm of the gradient of each loss. The random streams of updates are not used."""
@@ -373,6 +385,7 @@ class Learner(Algorithm):
             "generator": self.generator.get_state(),
             "updates": self.num_updates,
             **self._nonfinite.state_dict(),
+            **({} if self._novelty is None else {"novelty_optimizer": self._novelty.state_dict()}),
             "gradient_norms": {name: float(norm) for name, norm in self._gradient_norms.items()},
         }
 
@@ -383,5 +396,7 @@ class Learner(Algorithm):
         load_generator_state(self.generator, state["generator"])
         self.num_updates = state["updates"]
         self._nonfinite.load_state_dict(state)
+        if self._novelty is not None:
+            self._novelty.load_state_dict(state["novelty_optimizer"])
         self._gradient_norms = {name: torch.tensor(norm) for name, norm in state["gradient_norms"].items()}
         self.broadcast_parameters()

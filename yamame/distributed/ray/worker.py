@@ -78,14 +78,14 @@ class CollectorFailure:
 
 def actor_state(config: AlgorithmConfig, model: nn.Module) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Return copies of the weights that acting needs, by name."""
-    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in config.acting_state(model).items()}
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in config.collecting_state(model).items()}
 
 
 def load_actor_state(
     config: AlgorithmConfig, model: nn.Module, tensors: Mapping[str, Shaped[np.ndarray, "..."]]
 ) -> None:
     """Load the result of `actor_state` into a model. Raises `ValueError` if it is of another network."""
-    expected = set(config.acting_state(model))
+    expected = set(config.collecting_state(model))
     if expected != set(tensors):
         raise ValueError(f"not the weights of this network: {sorted(expected ^ set(tensors))}")
     try:

@@ -266,12 +266,16 @@ class TimestepEncoder(nn.Module):
             if isinstance(encoder, NormalizingEncoder):
                 encoder.update(observation[name], token_mask_N, distributed)
 
+    def normalized(self, features_NF: Float[Tensor, "N F"]) -> Float[Tensor, "N F"]:
+        """Return the features, normalized but for a time that is not, as inputs of the network."""
+        dtype = self.norm.weight.dtype
+        return torch.where(self.unscaled_F, features_NF.to(dtype), self.normalizer(features_NF, dtype))
+
     def forward(
         self, features_NF: Float[Tensor, "N F"], observation: Mapping[str, Shaped[Tensor, "N ..."]]
     ) -> Float[Tensor, "N D"]:
         """Return one vector per timestep. `observation` holds the leaves as they are stored, such as bytes."""
-        dtype = self.norm.weight.dtype
-        x_NF = torch.where(self.unscaled_F, features_NF.to(dtype), self.normalizer(features_NF, dtype))
+        x_NF = self.normalized(features_NF)
         encoded = [self._encode(index, observation[name]) for index, name in enumerate(self.encoded)]
         if self.action_embedding is not None:
             first = self.observation_size + NUM_SIDE_FEATURES

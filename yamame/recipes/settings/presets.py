@@ -11,6 +11,7 @@ from yamame.algorithms.amago.gammas import DEFAULT_GAMMAS, SHORT_GAMMAS
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS, FilteredBCLoss
 from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.algorithms.amago.novelty import NoveltyConfig
 from yamame.algorithms.networks import NetworksConfig
 from yamame.algorithms.selection import algorithm_config, algorithm_name, require_algorithm
 from yamame.collect.exploration import BilevelEpsilonGreedy
@@ -143,6 +144,8 @@ NUM_ENVS = (24, 12, 8, 6, 4, 3, 2)
 """Default numbers of environments: the first at which trials of the whole horizon take at most a quarter of the run."""
 NUM_UPDATES = 12_500
 """Default number of updates of a run, if that is at most one in four environment steps and at least one in 64."""
+NOVELTY_PHASE = 0.25
+"""Fraction of a run in which novelty is explored, while rewards are rare."""
 
 
 def small_agent(
@@ -210,6 +213,9 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
                 tau=0.03,
                 averaging_rate=0.01,
             ),
+            novelty=NoveltyConfig(
+                trial_fraction=0.25, num_updates=round(NOVELTY_PHASE * env_steps * updates_per_env_step)
+            ),
         ),
         exploration=BilevelEpsilonGreedy(
             anneal_env_steps=max(1, env_steps // 2), repeat_exponent=2.0, random_env_steps=env_steps // 20
@@ -239,7 +245,8 @@ def imitate_offline_data(config: RunConfig) -> RunConfig:
     if not (config.offline.is_offline_only and isinstance(config.algorithm, AMAGOConfig)):
         return config
     imitation = replace(config.algorithm.learner.filtered_bc, weight=1.0, advantage_threshold=ALL_ACTIONS)
-    return replace_learner_fields(config, filtered_bc=imitation)
+    config = replace_learner_fields(config, filtered_bc=imitation)
+    return replace(config, algorithm=replace(amago_config(config), novelty=NoveltyConfig()))
 
 
 def amago_config(config: RunConfig) -> AMAGOConfig:

@@ -1,0 +1,332 @@
+"""The policy of novelty: its reward, when it learns and acts, and that nothing else depends on it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from tiny_agents import (
+    CONTINUOUS,
+    DISCRETE,
+    TINY_AGENT,
+    ActionSpace,
+    double_batch,
+    every_action_space,
+    random_actions,
+    random_windows,
+    tiny_agent,
+)
+
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.config import AMAGOConfig
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.novelty import MAX_LEAF_NUMBERS, NoveltyConfig, NoveltyPolicy
+from yamame.algorithms.amago.novelty_acting import PolicyWithNovelty
+from yamame.algorithms.network_policy import NetworkPolicy
+from yamame.data.actions import ACTION_MASK_KEY
+from yamame.data.batch import Batch
+from yamame.data.step import PolicyInput
+
+NOVELTY = NoveltyConfig(trial_fraction=0.5, num_updates=100, hidden_sizes=(16, 16))
+ENVS = 4
+
+
+def batch_of(action_space: ActionSpace = DISCRETE, *, reward: float | None = None, seed: int = 0) -> Batch:
+    batch = double_batch(random_windows(seed, (5, 9, 2), action_space), token_multiple=8)
+    return batch if reward is None else replace(batch, reward=torch.full_like(batch.reward, reward))
+
+
+def learner_of(action_space: ActionSpace = DISCRETE, novelty: NoveltyConfig | None = NOVELTY) -> Learner:
+    config = LearnerConfig(lr_warmup_updates=1, learning_rate=1e-3)
+    agent = tiny_agent(action_space=action_space, novelty=novelty)
+    return Learner(agent, config, generator=torch.Generator().manual_seed(0))
+
+
+def novelty_of(learner: Learner) -> NoveltyPolicy:
+    assert learner.agent.novelty is not None
+    return learner.agent.novelty
+
+
+def inputs_of(agent: Agent, batch: Batch) -> torch.Tensor:
+    assert agent.novelty is not None
+    normalized = agent.timestep_encoder.normalized(agent.features(batch))
+    return agent.novelty.inputs(normalized, agent.novelty.leaf_numbers(batch.observation))
+
+
+def state_of(learner: Learner) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in learner.agent.state_dict().items()}
+
+
+def train_novelty(learner: Learner, batch: Batch) -> None:
+    """Update the policy of novelty alone."""
+    assert learner._novelty is not None
+    learner._novelty.update(batch, learner.agent.timestep_encoder.normalized(learner.agent.features(batch)).detach())
+
+
+def test_what_was_trained_on_is_less_novel_than_what_was_not() -> None:
+    learner = learner_of(novelty=replace(NOVELTY, hidden_sizes=(64, 64)))
+    seen, new = batch_of(), batch_of(seed=1)
+    for _ in range(300):
+        train_novelty(learner, seen)
+    with torch.no_grad():
+        errors = [novelty_of(learner).prediction_error(inputs_of(learner.agent, each)) for each in (seen, new)]
+    assert errors[0][seen.loss_mask].mean() < 0.3 * errors[1][new.loss_mask].mean()
+
+
+def test_what_is_not_observed_has_no_novelty() -> None:
+    """Reset flag, previous reward, time and previous action are inputs of the policy alone."""
+    learner, batch = learner_of(), batch_of()
+    others = replace(
+        batch,
+        previous_reward=batch.previous_reward + 1,
+        time=batch.time + 3,
+        previous_action=(batch.previous_action + 1) % 3,
+        episode_start=~batch.episode_start,
+    )
+    policy = novelty_of(learner)
+    error, other = (policy.prediction_error(inputs_of(learner.agent, each)) for each in (batch, others))
+    torch.testing.assert_close(error, other, rtol=0, atol=0)
+    assert not torch.equal(inputs_of(learner.agent, batch), inputs_of(learner.agent, others))
+
+
+def test_the_policy_prefers_the_action_that_leads_to_what_is_new() -> None:
+    """Action 2 leads to a new observation every time, the others to one that was seen in every batch."""
+    learner, rng = learner_of(novelty=replace(NOVELTY, hidden_sizes=(64, 64))), np.random.default_rng(0)
+    for _ in range(300):
+        batch = batch_of()
+        action = torch.from_numpy(rng.integers(3, size=len(batch.action)))
+        arrived_by = action.roll(1)
+        surprise = torch.from_numpy(rng.uniform(-1, 1, (len(action), 3)))
+        vector = torch.where((arrived_by == 2)[:, None], surprise, torch.full_like(surprise, 0.5))
+        observation = {"vector": vector, "cell": torch.zeros_like(batch.observation["cell"])}
+        batch = replace(batch, action=action, previous_action=arrived_by, observation=observation)
+        train_novelty(learner, batch)
+    probability = novelty_of(learner).actor(inputs_of(learner.agent, batch)).probability_NGA
+    assert probability[batch.loss_mask, 0].mean(0)[2] > 0.6
+
+
+def test_it_learns_and_acts_while_no_reward_is_positive() -> None:
+    for reward, learns in ((0.0, True), (-1.0, True), (1.0, False), (1e-6, False)):
+        learner = learner_of()
+        before = state_of(learner)
+        learner.update(batch_of(reward=reward))
+        changed = {name for name, value in learner.agent.state_dict().items() if not torch.equal(before[name], value)}
+        assert any(name.startswith("novelty.actor") for name in changed) == learns
+        assert bool(novelty_of(learner).acts) == learns
+
+
+def test_it_stops_when_rewards_become_frequent_and_starts_when_they_get_rare_again() -> None:
+    learner = learner_of(novelty=replace(NOVELTY, num_updates=10_000))
+    assert learner._novelty is not None
+    acts = []
+    for reward in (0.0, 1.0, 0.0):
+        for _ in range(150):
+            learner._novelty.is_due(batch_of(reward=reward), 1)
+        acts.append(bool(novelty_of(learner).acts))
+    assert acts == [True, False, True]
+
+
+def test_it_ends_after_its_updates() -> None:
+    learner = learner_of(novelty=replace(NOVELTY, num_updates=2))
+    for expected in (True, True, False):
+        learner.update(batch_of(reward=0.0))
+        assert bool(novelty_of(learner).acts) == expected
+    before = state_of(learner)
+    metrics = learner.update(batch_of(reward=0.0))
+    for name, value in learner.agent.state_dict().items():
+        if name.startswith("novelty."):
+            assert torch.equal(before[name], value), name
+    assert "novelty/prediction_error" not in metrics
+
+
+@every_action_space
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_the_agent_does_not_depend_on_it(action_space: ActionSpace, reward: float) -> None:
+    """With one batch, since what it draws from the random stream changes later updates."""
+    alone, beside = learner_of(action_space, None), learner_of(action_space)
+    for learner in (alone, beside):
+        learner.update(batch_of(action_space, reward=reward))
+    for name, value in alone.agent.state_dict().items():
+        assert torch.equal(value, beside.agent.state_dict()[name]), name
+
+
+@every_action_space
+def test_runs_whose_rewards_are_frequent_are_those_without_it(action_space: ActionSpace) -> None:
+    alone, beside = learner_of(action_space, None), learner_of(action_space)
+    for learner in (alone, beside):
+        for seed in range(5):
+            learner.update(batch_of(action_space, reward=1.0, seed=seed))
+    for name, value in alone.agent.state_dict().items():
+        assert torch.equal(value, beside.agent.state_dict()[name]), name
+
+
+@every_action_space
+def test_continues_exactly(action_space: ActionSpace) -> None:
+    whole, first = learner_of(action_space), learner_of(action_space)
+    for seed in range(3):
+        whole.update(batch_of(action_space, reward=0.0, seed=seed))
+        first.update(batch_of(action_space, reward=0.0, seed=seed))
+    second = learner_of(action_space)
+    second.load_state_dict(first.state_dict())
+    for seed in range(3, 6):
+        for learner in (whole, second):
+            learner.update(batch_of(action_space, reward=0.0, seed=seed))
+    assert novelty_of(second).mean_error > 0
+    for name, value in whole.agent.state_dict().items():
+        assert torch.equal(value, second.agent.state_dict()[name]), name
+
+
+def test_a_batch_that_is_not_finite_changes_nothing() -> None:
+    learner = learner_of()
+    learner.update(batch_of(reward=0.0))
+    before = state_of(learner)
+    batch = batch_of(reward=0.0)
+    vector = batch.observation["vector"].clone()
+    vector[0] = torch.nan
+    learner.update(replace(batch, observation={**batch.observation, "vector": vector}))
+    for name, value in learner.agent.state_dict().items():
+        if name.startswith("novelty."):
+            assert torch.equal(before[name], value), name
+
+
+def step_at(time: int, action_space: ActionSpace, mask: np.ndarray | None = None) -> PolicyInput:
+    rng = np.random.default_rng(time)
+    masks = {} if mask is None else {ACTION_MASK_KEY: mask}
+    vector = rng.uniform(-1, 1, (ENVS, 3)).astype(np.float32)
+    return PolicyInput(
+        time=np.full(ENVS, time),
+        observation={"vector": vector, "cell": rng.integers(0, 4, ENVS), **masks},
+        previous_action=random_actions(rng, ENVS, action_space),
+        previous_reward=rng.normal(size=ENVS).astype(np.float32),
+        episode_start=np.full(ENVS, time == 0),
+    )
+
+
+def policies(agent: Agent, config: NoveltyConfig = NOVELTY) -> list[NetworkPolicy]:
+    """One that collects, and one that evaluates."""
+    algorithm = AMAGOConfig(agent=TINY_AGENT, novelty=config)
+    return [
+        algorithm.build_policy(agent, num_envs=ENVS, generator=torch.Generator().manual_seed(0), collects=collects)
+        for collects in (True, False)
+    ]
+
+
+@every_action_space
+def test_it_acts_in_the_first_environments_and_the_agent_in_the_others(action_space: ActionSpace) -> None:
+    agent = tiny_agent(action_space=action_space, novelty=NOVELTY)
+    collecting, evaluating = policies(agent)
+    assert type(evaluating) is NetworkPolicy and isinstance(collecting, PolicyWithNovelty)
+    for time in range(3):
+        step = step_at(time, action_space)
+        mixed, own = collecting.distribution(step).mode(), evaluating.distribution(step).mode()
+        torch.testing.assert_close(mixed[2:].double(), own[2:].double())
+        if isinstance(action_space, spaces.Box):
+            assert not torch.allclose(mixed[:2], own[:2])
+    assert agent.novelty is not None
+    agent.novelty.acts.fill_(value=False)
+    collecting.load_weights(agent, version=1)
+    step = step_at(0, action_space)
+    torch.testing.assert_close(collecting.distribution(step).mode(), evaluating.distribution(step).mode())
+
+
+def test_the_recorded_log_probability_is_that_of_the_policy_that_acted() -> None:
+    agent = tiny_agent(novelty=NOVELTY)
+    collecting = PolicyWithNovelty(
+        agent, num_novelty_envs=2, num_envs=ENVS, generator=torch.Generator().manual_seed(0), records_log_prob=True
+    )
+    step = step_at(0, DISCRETE)
+    action = collecting.act(step)
+    probability = collecting.last_parameters().probability_EA
+    assert probability is not None
+    recorded = collecting.extras(action, np.zeros(ENVS), np.zeros(ENVS, np.bool_))["acting_log_prob"]
+    np.testing.assert_allclose(recorded, np.log(probability[np.arange(ENVS), action]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("action_space", [DISCRETE, spaces.MultiDiscrete([3, 2])], ids=["discrete", "several"])
+def test_it_never_takes_a_masked_action(action_space: ActionSpace) -> None:
+    agent = tiny_agent(action_space=action_space, novelty=NOVELTY)
+    collecting, _ = policies(agent)
+    size = 3 if action_space == DISCRETE else 5
+    mask = np.zeros((ENVS, size), np.bool_)
+    mask[:, [1, *([4] if size == 5 else [])]] = True
+    for time in range(20):
+        action = np.asarray(collecting.act(step_at(time, action_space, mask))).reshape(ENVS, -1)
+        assert (action == 1).all()
+
+
+def test_the_weights_of_a_policy_follow_those_of_the_agent() -> None:
+    learner = learner_of(CONTINUOUS)
+    collecting, _ = policies(learner.agent)
+    step = step_at(0, CONTINUOUS)
+    before = collecting.distribution(step).mode()[:2].clone()
+    for seed in range(5):
+        learner.update(batch_of(CONTINUOUS, reward=0.0, seed=seed))
+    collecting.load_weights(learner.agent, version=5)
+    collecting.reset()
+    assert not torch.allclose(before, collecting.distribution(step).mode()[:2])
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(0, 255, (20, 20, 3), np.uint8),
+        spaces.Dict({"image": spaces.Box(0, 255, (12, 12, 3), np.uint8), "place": spaces.Box(-1, 1, (2,), np.float32)}),
+        spaces.Dict({"word": spaces.Text(5), "place": spaces.Box(-1, 1, (2,), np.float32)}),
+    ],
+    ids=["image", "image and numbers", "text"],
+)
+def test_every_kind_of_observation_has_novelty(space: spaces.Space) -> None:
+    from observation_agents import AGENT, collected
+    from sampled_observations import LENGTH, SampledObservations
+
+    from yamame.data.batch import Window, pack
+
+    torch.manual_seed(0)
+    action_space = SampledObservations.action_space
+    agent = Agent(
+        AGENT, observation_space=space, action_space=action_space, context_length=LENGTH, horizon=LENGTH,
+        novelty=NOVELTY,
+    )  # fmt: skip
+    trajectories = collected(agent, space, trials=4)
+    batch = pack([Window(trajectory=each, start=0, length=len(each)) for each in trajectories])
+    learner = Learner(agent, LearnerConfig(), generator=torch.Generator().manual_seed(0))
+    errors = []
+    for _ in range(40):
+        normalized = agent.timestep_encoder.normalized(agent.features(batch)).detach()
+        assert learner._novelty is not None
+        errors.append(float(learner._novelty.update(batch, normalized)["novelty/prediction_error"]))
+    assert 0 < errors[-1] < errors[0]
+    assert agent.novelty is not None
+    numbers = agent.novelty.leaf_numbers(batch.observation)
+    assert numbers is not None and numbers.shape[1] <= MAX_LEAF_NUMBERS
+
+
+def test_weights_of_runs_with_and_without_it_fit_each_other() -> None:
+    without, with_it = tiny_agent(seed=1), tiny_agent(seed=2, novelty=NOVELTY)
+    own = {name: value.clone() for name, value in with_it.state_dict().items() if name.startswith("novelty.")}
+    with_it.load_state_dict(without.state_dict())
+    for name, value in with_it.state_dict().items():
+        expected = own[name] if name.startswith("novelty.") else without.state_dict()[name]
+        assert torch.equal(value, expected), name
+    without.load_state_dict(with_it.state_dict())
+
+
+def test_it_is_no_part_of_the_weights_that_act_but_of_those_that_collect() -> None:
+    agent, config = tiny_agent(novelty=NOVELTY), AMAGOConfig(agent=TINY_AGENT, novelty=NOVELTY)
+    assert not [name for name in config.acting_state(agent) if name.startswith("novelty.")]
+    collecting = config.collecting_state(agent)
+    assert set(config.acting_state(agent)) < set(collecting)
+    assert {name for name in collecting if name.startswith("novelty.")} == {
+        f"novelty.{name}"
+        for name in agent.novelty.state_dict()  # type: ignore[union-attr]
+    }
+
+
+def test_the_fraction_of_environments_is_rounded_down() -> None:
+    agent = tiny_agent(novelty=replace(NOVELTY, trial_fraction=0.25))
+    config = AMAGOConfig(agent=TINY_AGENT, novelty=replace(NOVELTY, trial_fraction=0.25))
+    for num_envs, expected in ((1, 0), (3, 0), (4, 1), (24, 6)):
+        policy = config.build_policy(agent, num_envs=num_envs, generator=torch.Generator(), collects=True)
+        assert isinstance(policy, PolicyWithNovelty)
+        assert int(policy._acts_for_novelty_E.sum()) == expected

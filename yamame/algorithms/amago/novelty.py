@@ -1,0 +1,324 @@
+"""A second policy that is rewarded for new observations, so that the data has what random actions do not find.
+
+Differs from the paper, which explores by random actions alone. The reward is the error of a network that learns to
+predict a random one (Burda et al. 2018), and the policy acts in trials of its own, as in Never Give Up (Badia et al.
+2020). It shares no weights with the agent, and acts only while rewards are rare: as further heads on the agent's
+states, and where every trial is rewarded, it made the agent worse (docs/log.md).
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor, nn
+from torch.nn import functional
+
+from yamame.algorithms.amago.moving_copies import MovingCopies
+from yamame.algorithms.base import Metrics
+from yamame.algorithms.optimizer import ClippedAdamW
+from yamame.data.actions import PolicyActionSpace
+from yamame.data.batch import Batch
+from yamame.data.goals import INSTRUCTION_KEY
+from yamame.data.spaces import Leaf, stored_shape
+from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+from yamame.errors import check_range
+from yamame.nets.blocks import MLP, InputNormalizer
+from yamame.nets.heads.actor import Actor, ActorConfig, PolicyDistribution
+from yamame.nets.heads.critic import CriticConfig
+from yamame.nets.heads.popart import PopArt
+from yamame.nets.ops import masked_mean, n_step_target
+from yamame.nets.timestep.encoder import TimestepEncoder
+
+MAX_LEAF_NUMBERS = 256
+"""Numbers to which a leaf of the observation that has an encoder of its own, such as an image, is averaged."""
+_PREDICTED_SIZE = 32
+_INPUT_LIMIT = 5.0
+"""Clip of normalized observations, in standard deviations, as in the source."""
+_RANDOM_WEIGHT_SCALE = 3.0
+"""Factor of the first weights of the random network, whose outputs then differ between neighboring observations."""
+_ERROR_RATE = 0.01
+"""Update rate of the mean error."""
+_FRACTION_RATE = 0.01
+"""Update rate of the fraction of windows with a reward."""
+_TD_WEIGHT = 10.0
+"""Weight of the critics' loss, as that of the agent's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoveltyConfig:
+    """Exploration by novelty at the start of a run, in a part of the training environments, while rewards are rare."""
+
+    trial_fraction: float = 0.0
+    """Fraction of the training environments in which the policy of novelty acts, rounded down to whole environments.
+    0: none (paper)."""
+    num_updates: int = 0
+    """Updates of the run in which it learns and acts. Then its environments are like the others."""
+    max_rewarded_fraction: float = 0.25
+    """Fraction of the windows of recent batches with a positive reward from which on it neither learns nor acts."""
+    gamma: float = 0.98
+    """Discount factor of novelty."""
+    n_step: int = 5
+    """Number of rewards before the bootstrapped value."""
+    learning_rate: float = 1e-3
+    """Learning rate of its policy, critics and predictor."""
+    hidden_sizes: tuple[int, ...] = (128, 128)
+    """Widths of the hidden layers."""
+    entropy_coef: float = 0.01
+    """Normalized value of one nat of entropy."""
+    tau: float = 0.03
+    """Target network update rate."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "trial_fraction", "max_rewarded_fraction", ge=0, le=1)
+        check_range(self, "num_updates", "entropy_coef", ge=0)
+        check_range(self, "n_step", "hidden_sizes", ge=1)
+        check_range(self, "learning_rate", gt=0)
+        check_range(self, "gamma", gt=0, lt=1)
+        check_range(self, "tau", gt=0, le=1)
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether a run has a policy of novelty."""
+        return self.trial_fraction > 0 and self.num_updates > 0
+
+
+class NoveltyPolicy(nn.Module):
+    """Policy without memory, its critics, and the networks whose difference is the novelty of an observation.
+
+    It observes the vector features of a timestep, normalized as in the timestep encoder, and the numbers of other
+    leaves, averaged to `MAX_LEAF_NUMBERS`. Instructions are left out.
+
+    Args:
+        config: Sizes.
+        timestep_encoder: That of the agent, which normalizes the features.
+        leaves: Observation by leaf.
+        action_space: Action space of the policy.
+        embeds: Choices of actions are embedded, as in `AgentConfig.embeds`.
+    """
+
+    def __init__(
+        self,
+        config: NoveltyConfig,
+        *,
+        timestep_encoder: TimestepEncoder,
+        leaves: Mapping[str, Leaf],
+        action_space: PolicyActionSpace,
+        embeds: bool = False,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.encoded = tuple(name for name in timestep_encoder.encoded if name != INSTRUCTION_KEY)
+        """Leaves that are no vector features."""
+        sizes = [min(torch.Size(stored_shape(leaves[name])).numel(), MAX_LEAF_NUMBERS) for name in self.encoded]
+        self.leaf_normalizer = InputNormalizer(sum(sizes))
+        self.observation_size = timestep_encoder.observation_size
+        observed = self.observation_size + sum(sizes)
+        inputs = timestep_encoder.num_features + sum(sizes)
+        self.actor = Actor(
+            ActorConfig(hidden_sizes=config.hidden_sizes),
+            input_size=inputs, action_space=action_space, num_gammas=1, embeds=embeds,
+        )  # fmt: skip
+        self.gamma_G: Tensor
+        self.register_buffer("gamma_G", torch.tensor([config.gamma]), persistent=False)
+        self.critic = CriticConfig(hidden_sizes=config.hidden_sizes, num_critics=2).build(
+            input_size=inputs, action_space=action_space, gammas_G=self.gamma_G, embeds=embeds
+        )
+        self.value_code = PopArt(1)
+        self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
+        self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
+        width, *_ = config.hidden_sizes
+        self.random_network = MLP(observed, (width,), _PREDICTED_SIZE, "leaky_relu").requires_grad_(False)
+        self.predictor = MLP(observed, config.hidden_sizes, _PREDICTED_SIZE, "leaky_relu")
+        self.mean_error: Tensor
+        self.register_buffer("mean_error", torch.zeros(()))
+        self.acts: Tensor
+        self.register_buffer("acts", torch.ones((), dtype=torch.bool))
+        """Whether it acts: rewards are rare, and its updates are not over."""
+        with torch.no_grad():
+            first = next(layer for layer in self.random_network.modules() if isinstance(layer, nn.Linear))
+            first.weight.mul_(_RANDOM_WEIGHT_SCALE)
+            first.bias.normal_()
+
+    def leaf_numbers(self, observation: Mapping[str, Shaped[Tensor, "N ..."]]) -> Float[Tensor, "N L"] | None:
+        """Return the numbers of the leaves that are no vector features, before normalization; None: there are none."""
+        if not self.encoded:
+            return None
+        flat = [observation[name].flatten(1).to(self.mean_error.dtype) for name in self.encoded]
+        return torch.cat([_averaged(each) for each in flat], dim=1)
+
+    def inputs(self, normalized_NF: Float[Tensor, "N F"], leaf_NL: Float[Tensor, "N L"] | None) -> Float[Tensor, "N I"]:
+        """Return the inputs of policy and critics, from normalized features and `leaf_numbers`; observation first."""
+        if leaf_NL is None:
+            return normalized_NF
+        observation_NO, sides_NS = normalized_NF.tensor_split([self.observation_size], dim=1)
+        return torch.cat([observation_NO, self.leaf_normalizer(leaf_NL), sides_NS], dim=1)
+
+    def act(
+        self,
+        normalized_NF: Float[Tensor, "N F"],
+        observation: Mapping[str, Shaped[Tensor, "N ..."]],
+        mask_NA: Bool[Tensor, "N A"] | None,
+    ) -> PolicyDistribution:
+        """Return the distribution of the action."""
+        distribution: PolicyDistribution = self.actor(
+            self.inputs(normalized_NF, self.leaf_numbers(observation)), mask_NA
+        )
+        return distribution
+
+    def prediction_error(self, input_NI: Float[Tensor, "N I"]) -> Float[Tensor, "N"]:
+        """Return the squared error with which the random network's output is predicted for each observation."""
+        observed = self.observation_size + (self.leaf_normalizer.mean.numel() if self.encoded else 0)
+        observation_NO = input_NI[:, :observed].clamp(-_INPUT_LIMIT, _INPUT_LIMIT)
+        with torch.no_grad():
+            output = self.random_network(observation_NO)
+        error_N: Tensor = functional.mse_loss(self.predictor(observation_NO), output, reduction="none").mean(dim=1)
+        return error_N
+
+
+class NoveltyLearner:
+    """Trains a `NoveltyPolicy` on the batches of the agent, by an optimizer of its own.
+
+    Args:
+        policy: On the device of the agent.
+        generator: Samples actions in targets and losses.
+        distributed: This process among the learners.
+    """
+
+    def __init__(
+        self, policy: NoveltyPolicy, *, generator: torch.Generator, distributed: DistributedContext = SINGLE_PROCESS
+    ) -> None:
+        self.policy, self._generator, self._distributed = policy, generator, distributed
+        self.optimizer = ClippedAdamW(
+            [parameter for parameter in policy.parameters() if parameter.requires_grad],
+            weight_decay=0.0,
+            max_grad_norm=1.0,
+        )
+        self.optimizer.lr.fill_(policy.config.learning_rate)
+        online, targets = [policy.actor, policy.critic], [policy.target_actor, policy.target_critic]
+        self._targets = MovingCopies(targets, online, with_buffers=False)
+        self._device = policy.mean_error.device
+        self._is_due = True
+        self.rewarded_fraction: float | None = None
+        """Running fraction of the windows that have a positive reward; None before the first batch."""
+        self._statistics = [*policy.value_code.buffers(), *policy.leaf_normalizer.buffers(), policy.mean_error]
+
+    def is_due(self, batch: Batch, num_updates: int) -> bool:
+        """Return whether to update with the batch of the agent's update number `num_updates`, and let the policy act.
+
+        Windows, and not transitions, are counted: the size of rewards has no meaning, and their number varies.
+        """
+        config = self.policy.config
+        if num_updates > config.num_updates:
+            is_due = False
+        else:
+            windows = batch.segment_ids[(batch.reward > 0) & batch.loss_mask].unique().numel()
+            counts = torch.tensor([windows, batch.num_segments], dtype=torch.float64, device=self._device)
+            self._distributed.all_reduce_sum_(counts)
+            fraction = float(counts[0] / counts[1])
+            before = fraction if self.rewarded_fraction is None else self.rewarded_fraction
+            self.rewarded_fraction = before + _FRACTION_RATE * (fraction - before)
+            is_due = self.rewarded_fraction < config.max_rewarded_fraction
+        if is_due != self._is_due:
+            self.policy.acts.fill_(is_due)
+            self._is_due = is_due
+        return is_due
+
+    def update(self, batch: Batch, normalized_NF: Float[Tensor, "N F"]) -> Metrics:
+        """Make one gradient step, from the batch and its normalized features; return metrics as tensors.
+
+        A step whose loss or gradient is not finite changes nothing.
+        """
+        policy, config, distributed = self.policy, self.policy.config, self._distributed
+        before = [value.clone() for value in self._statistics]
+        leaf_NL = policy.leaf_numbers(batch.observation)
+        if leaf_NL is not None:
+            policy.leaf_normalizer.update(leaf_NL, batch.token_mask, distributed)
+        input_NI = policy.inputs(normalized_NF, leaf_NL)
+
+        # the reward of a transition is the novelty of the observation after it, relative to the mean
+        error_N = policy.prediction_error(input_NI)
+        self._update_mean_error(error_N.detach(), batch.token_mask)
+        reward_N = (error_N.detach() / self._positive_mean_error()).roll(-1)
+        target_N1 = n_step_target(
+            reward_N=reward_N,
+            terminal_N=batch.terminated | batch.truncated,
+            valid_N=batch.loss_mask,
+            value_NG=self._target_values(input_NI, batch.action_mask),
+            gammas_G=policy.gamma_G,
+            n=config.n_step,
+        )
+        policy.value_code.update(target_N1, batch.loss_mask, distributed)
+
+        num_transitions = batch.loss_mask.sum().to(error_N.dtype)
+        distributed.all_reduce_sum_(num_transitions)
+        fraction = batch.loss_mask.sum() / num_transitions.clamp(min=1)
+        loss = fraction * self._loss(batch, input_NI, policy.value_code.normalize(target_N1), error_N)
+        self.optimizer.zero_grad()
+        loss.backward()
+        total = loss.detach()
+        distributed.all_reduce_sum_(*self.optimizer.grads, total)
+        _, finite = self.optimizer.step(total)
+        self._targets.update(config.tau * finite.to(total.dtype))
+        for value, old in zip(self._statistics, before, strict=True):
+            value.copy_(torch.where(finite, value, old))
+        return {"novelty/prediction_error": policy.mean_error.clone()}
+
+    def _loss(
+        self,
+        batch: Batch,
+        input_NI: Float[Tensor, "N I"],
+        target_N1: Float[Tensor, "N 1"],
+        error_N: Float[Tensor, "N"],
+    ) -> Float[Tensor, ""]:
+        """Return the sum of the losses of critics, policy and predictor, averaged over the transitions."""
+        policy, code = self.policy, self.policy.value_code
+        distribution = policy.actor(input_NI, batch.action_mask)
+        noise = policy.actor.sample_noise(input_NI, self._generator)
+        output, q_policy = policy.critic.q_values(input_NI, batch.action, distribution, noise, code)
+        td_N = code.loss(output, target_N1).mean(dim=(1, 2))
+        value_N = (code.scale_G.clone() * q_policy.min(dim=1).values + code.shift_G.clone()).mean(dim=1)
+        objective_N = value_N + policy.config.entropy_coef * distribution.entropy(noise).mean(dim=1)
+        losses_N1 = (_TD_WEIGHT * td_N - objective_N + error_N / self._positive_mean_error())[:, None]
+        return masked_mean(losses_N1, batch.loss_mask)[0]
+
+    @torch.no_grad()
+    def _target_values(
+        self, input_NI: Float[Tensor, "N I"], mask_NA: Bool[Tensor, "N A"] | None
+    ) -> Float[Tensor, "N 1"]:
+        """Return the minimum over critics of Q(s, pi(s)) of the target networks, in units of novelty."""
+        policy, code = self.policy, self.policy.value_code
+        noise = policy.target_actor.sample_noise(input_NI, self._generator)
+        q_N21 = policy.target_critic.policy_q(input_NI, policy.target_actor(input_NI, mask_NA), noise, code)
+        return code.denormalize(q_N21).amin(dim=1)
+
+    def _update_mean_error(self, error_N: Float[Tensor, "N"], mask_N: Bool[Tensor, "N"]) -> None:
+        total, count = torch.where(mask_N, error_N, 0.0).sum(), mask_N.sum().to(error_N.dtype)
+        self._distributed.all_reduce_sum_(total, count)
+        mean, running = total / count.clamp(min=1), self.policy.mean_error
+        running.copy_(torch.where(running > 0, running + _ERROR_RATE * (mean - running), mean))
+
+    def _positive_mean_error(self) -> Float[Tensor, ""]:
+        return self.policy.mean_error.clamp(min=torch.finfo(self.policy.mean_error.dtype).tiny)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is no part of the policy's networks, which the agent has."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "rewarded_fraction": self.rewarded_fraction,
+            "is_due": self._is_due,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the result of `state_dict`."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.rewarded_fraction, self._is_due = state["rewarded_fraction"], state["is_due"]
+
+
+def _averaged(number_NM: Float[Tensor, "N M"]) -> Float[Tensor, "N m"]:
+    """Return the means of at most `MAX_LEAF_NUMBERS` groups of neighboring numbers."""
+    if number_NM.shape[1] <= MAX_LEAF_NUMBERS:
+        return number_NM
+    return functional.adaptive_avg_pool1d(number_NM[:, None], MAX_LEAF_NUMBERS)[:, 0]
