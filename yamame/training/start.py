@@ -37,6 +37,7 @@ from yamame.runs.directory import (
 )
 from yamame.runs.durable_files import write_json
 from yamame.runs.shared_policy import is_policy_folder
+from yamame.training.alarms import named_alarms
 from yamame.training.callbacks import Callback, check_callbacks
 from yamame.training.evaluate import EVAL_KEYS
 from yamame.training.first_update import describe_first_update, describe_missing_updates, is_first_update_late
@@ -61,6 +62,7 @@ RESUMABLE = (
 """Fields and sections that may have other values when a run is resumed."""
 
 
+@named_alarms()
 @kept_working_directory()
 def train_run(
     config: RunConfig,
@@ -98,6 +100,7 @@ def train_run(
         return _train_new(distributed, config, distributed.broadcast_object(created), metadata, quiet, callbacks, track)
 
 
+@named_alarms()
 @kept_working_directory()
 def resume_run(
     directory: Path,
