@@ -52,7 +52,7 @@ class RunProgress:
 
     def stop(self, reason: str) -> None:
         """End the run after this iteration: it is evaluated and finished, with `reason` in its result."""
-        self.stop_reason = reason
+        self.stop_reason = reason or "ended by a callback"
 
 
 class Callback:

@@ -119,3 +119,9 @@ def test_two_callbacks_that_log_one_name_are_refused() -> None:
 def test_what_the_end_logs_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert call_back([Logs("mine/x")], "on_end", new_run()) == {}
     assert capsys.readouterr().err == ("callbacks: what on_end logs is not written (mine/x): log it in on_iteration\n")
+
+
+def test_a_stop_without_a_reason_is_a_stop() -> None:
+    run = new_run()
+    run.stop("")
+    assert run.stop_reason == "ended by a callback"
