@@ -28,6 +28,7 @@ from yamame.envs.gymnasium import GymnasiumConfig, find_env, is_env_id
 from yamame.envs.working_directory import kept_working_directory
 from yamame.errors import UserError
 from yamame.metrics.registry import read_metrics
+from yamame.nets.num_threads import kept_num_threads
 from yamame.policy.loaded import LoadedPolicy
 from yamame.policy.manifest import UNSPECIFIED, NumEnvs, PolicyManifest
 from yamame.recipes import (
@@ -289,6 +290,7 @@ def _finish(result: RunResult) -> None:
     signal.raise_signal(number)
 
 
+@kept_num_threads()
 @kept_working_directory()
 def _own_env_config(
     task: EnvFn | str, eval_env_fn: EnvFn | None, *, horizon: int | None, attempts: int | None

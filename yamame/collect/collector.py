@@ -25,6 +25,7 @@ from yamame.data.step import GoalStep, PolicyInput, VectorStep
 from yamame.data.trajectory import CompressedFrames, Trajectory
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.vector.faults import ENV_ERRORS, first_reset_error
+from yamame.nets.num_threads import kept_num_threads
 from yamame.types import State, Stateful, load_nested_state_dict, nested_state_dict
 
 
@@ -194,7 +195,8 @@ class Collector:
         self._version_E[now.time == 0] = policy.version
         # before the environments step: they may reuse the arrays that they returned
         self._write_observation(now.observation)
-        step = self.environments.step(action)
+        with kept_num_threads():
+            step = self.environments.step(action)
         for frames in self._frames.values():
             frames.keep(step.is_transition)
         self._write_transition(now, action, policy, step)
@@ -221,9 +223,11 @@ class Collector:
         """Return the next input of the policy. Resets the environments if there are no active trials."""
         if self._input is None:
             num_envs = self.environments.num_envs
+            with kept_num_threads():
+                observation = self.environments.reset()
             self._input = PolicyInput(
                 time=np.zeros(num_envs, np.int64),
-                observation=self.environments.reset(),
+                observation=observation,
                 previous_action=zero_action(self.environments.action_space, num_envs),
                 previous_reward=np.zeros(num_envs, np.float32),
                 episode_start=np.ones(num_envs, np.bool_),

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Int, Shaped, UInt8
 
+from yamame.data.masked_arrays import find_masked, has_masked
 from yamame.data.spaces import (
     DEFAULT_KEY,
     Keys,
@@ -50,11 +51,11 @@ class ObservationShapeError(OutOfSpaceError):
 class ObservationParser:
     """Checks observations of a space and converts them to leaves.
 
-    Refused are missing leaves, shapes and types that are not those of the space, categories, bits and texts that it
-    does not hold, numbers of `MAX_ABS_OBSERVATION` and more, the smallest and largest int32 and int64, and integers
-    that the stored float does not hold exactly. NaN and
-    infinity pass: they are faults of an environment, see `validate_finite`. Numbers beyond the bounds of a Box pass,
-    too: observations are normalized.
+    Refused are missing leaves, shapes and types that are not those of the space, masked entries of NumPy's masked
+    arrays, categories, bits and texts that it does not hold, numbers of `MAX_ABS_OBSERVATION` and more, the smallest
+    and largest int32 and int64, and integers that the stored float does not hold exactly. NaN and infinity pass: they
+    are faults of an environment, see `validate_finite`. Numbers beyond the bounds of a Box pass, too: observations are
+    normalized.
 
     Categories become zero-based int64, texts become tokens, Boxes of uint8 or bool stay, all else becomes floats.
 
@@ -156,6 +157,8 @@ class _NumberParser:
             self._range = low, high
 
     def stack(self, values: Sequence[Any]) -> Shaped[np.ndarray, "E ..."]:
+        if (masked_row := find_masked(values)) is not None:
+            raise _masked_error(self.name, masked_row)
         try:
             array = np.array(values)
         except (ValueError, TypeError, RuntimeError):  # values of different shapes, or whatever their classes raise
@@ -171,6 +174,8 @@ class _NumberParser:
         return self._convert(array, copy=False)
 
     def split(self, value: Any, rows: Bool[np.ndarray, "E"] | None) -> Shaped[np.ndarray, "..."]:
+        if has_masked(value, rows):
+            raise _masked_error(self.name, 0)
         array = self._to_array(value, 0)
         num_leading = array.ndim - len(self._shape)
         first = array.shape[:1] if rows is None else rows.shape
@@ -277,6 +282,12 @@ class _TextParser:
                 raise OutOfSpaceError(f"observation {self.name!r} is {short_value(text)}, expected a text", row)
         tokens = encode_text(self._leaf, texts, self.name)
         return tokens[0] if is_single else tokens
+
+
+def _masked_error(name: str, row: int) -> OutOfSpaceError:
+    problem = "has masked entries (numpy.ma), whose numbers stand for nothing"
+    remedy = "fill them, and say which are missing by a feature of its own"
+    return OutOfSpaceError(f"observation {name!r} {problem}: {remedy}", row)
 
 
 def _select(observations: Sequence[Any], keys: Keys) -> list[Any]:

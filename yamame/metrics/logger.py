@@ -60,7 +60,7 @@ class MetricLogger:
             UserError: If the file cannot be written.
         """
         for key in values:
-            if not _KEY.fullmatch(key):
+            if not is_metric_key(key):
                 raise ValueError(f"metric key {key!r} is not of the form group/name")
         self.num_iterations += 1
         if self.num_iterations % _stride(self.num_iterations) and EVAL_RETURN not in values:
@@ -124,6 +124,11 @@ class MetricLogger:
         except OSError:
             self._file.truncate(length)
             raise
+
+
+def is_metric_key(key: Any) -> bool:
+    """Return whether a metric can have this key: a group and a name, such as `mine/distance`."""
+    return isinstance(key, str) and _KEY.fullmatch(key) is not None
 
 
 def _stride(iteration: int) -> int:

@@ -28,6 +28,7 @@ from yamame.envs.working_directory import kept_working_directory
 from yamame.envs.wrapper_chain import wrapper_chain
 from yamame.envs.wrappers.instruction import is_goal_env
 from yamame.recipes.settings.presets import default_config
+from yamame.training.memory_estimate import check_memory
 
 LARGE_BOUND = 1e6
 """Bounds of actions that were probably not meant as such."""
@@ -141,6 +142,7 @@ def _space_findings(task: TaskSpec) -> list[str]:
 def _build_model(config: OwnEnvConfig, task: TaskSpec, seed: int) -> list[str]:
     """Build the networks of the default agent, which refuses what training would; return its remarks on the task."""
     run = default_config(config)
+    check_memory(run, task)
     build_model(run.algorithm, task, context_length=run.resolved_context_length, seed=seed)
     return run.algorithm.remarks(task)
 

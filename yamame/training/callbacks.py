@@ -1,12 +1,15 @@
 """Callbacks: objects of the user that a run calls at its start, after each iteration and evaluation, and at its end."""
 
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
+from yamame.metrics.logger import is_metric_key
+from yamame.metrics.registry import get_metric
 from yamame.run_config import RunConfig
 from yamame.training.evaluate import EvalResult
 
@@ -30,12 +33,26 @@ class RunProgress:
     """Reason given to `stop`; "": the run goes on."""
 
     def log(self, values: Mapping[str, float]) -> None:
-        """Add values to the metrics of this iteration, such as `{"mine/distance": 3.5}`."""
+        """Add values to the metrics of this iteration, such as `{"mine/distance": 3.5}`.
+
+        Raises `UserError` for a name without a group, such as `distance`, and for one of the metrics of every run.
+        """
+        for name in values:
+            if not is_metric_key(name):
+                raise UserError(
+                    f"run.log: {name!r} is no name of a metric: make it GROUP/NAME, such as 'mine/distance'"
+                )
+            if get_metric(name).description:
+                own = f"mine/{name.rpartition('/')[2]}"
+                raise UserError(
+                    f"run.log: {name!r} is a metric of every run, which it would overwrite: log it under a name of "
+                    f"your own, such as {own}"
+                )
         self.logged |= {name: float(value) for name, value in values.items()}
 
     def stop(self, reason: str) -> None:
         """End the run after this iteration: it is evaluated and finished, with `reason` in its result."""
-        self.stop_reason = reason
+        self.stop_reason = reason or "ended by a callback"
 
 
 class Callback:
@@ -88,11 +105,24 @@ def check_callbacks(callbacks: Any) -> None:
 def call_back(callbacks: Sequence[Callback], method: str, run: RunProgress) -> dict[str, float]:
     """Call a method of all callbacks; return the metrics that they have logged.
 
-    Raises `UserError` if a method returns False, which ends training in other libraries.
+    What `on_end` logs is written nowhere, which is printed.
+
+    Raises `UserError` if a method returns False, which ends training in other libraries, and if two callbacks log a
+    metric of the same name.
     """
+    logged: dict[str, float] = {}
     for callback in callbacks:
+        name = f"{type(callback).__name__}.{method}"
         if getattr(callback, method)(run) is False:
-            name = f"{type(callback).__name__}.{method}"
             raise UserError(f"callbacks: {name} returned False: to end a run, call run.stop(reason)")
-    logged, run.logged = run.logged, {}
+        twice = sorted(logged.keys() & run.logged.keys())
+        if twice:
+            raise UserError(f"callbacks: {name} logs {twice[0]!r}, as another callback does: give each its own name")
+        logged |= run.logged
+        run.logged = {}
+    if logged and method == "on_end":
+        print(
+            f"callbacks: what on_end logs is not written ({', '.join(logged)}): log it in on_iteration", file=sys.stderr
+        )
+        return {}
     return logged

@@ -27,11 +27,14 @@ from yamame.distributed.sharding import compute_for_rank
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.vector.faults import restart_seed, restart_with_retries
+from yamame.errors import UserError
 from yamame.nets.compute import Compute, resolve_compute, use_deterministic_algorithms, use_device
+from yamame.nets.num_threads import kept_num_threads
 from yamame.nets.torch_defaults import torch_defaults
 from yamame.run_config import RunConfig
 from yamame.runs.directory import OFFLINE, absolute_if_exists, replay_dirs
 from yamame.training.decision import RankReport
+from yamame.training.memory_estimate import check_memory
 
 _NUM_STREAMS = 6
 """Random streams of a learner."""
@@ -116,9 +119,15 @@ def build_components(
     build = partial(config.env.build, num_envs, env_seed)
     # only one may be able to exist, and the port of the one that was probed may take a moment to become free
     closes = config.closes_training_envs
-    envs = restart_with_retries(build, "the training environment", []) if closes else build()
+    with kept_num_threads():
+        envs = restart_with_retries(build, "the training environment", []) if closes else build()
     # 2. networks, on their device, and the algorithm
     task = config.env.task_spec(envs)
+    try:
+        check_memory(config, task)
+    except UserError:
+        envs.close()
+        raise
     context_length = config.resolved_context_length
     model = build_model(config.algorithm, task, context_length=context_length, seed=int(weights.generate_state(1)[0]))
     compute = resolve_run_compute(config, distributed)
@@ -201,6 +210,7 @@ def resolve_run_compute(config: RunConfig, distributed: DistributedContext = SIN
     return resolve_compute(compute, width=config.algorithm.model_width, updates=config.total_updates)
 
 
+@kept_num_threads()
 def _remake(config: RunConfig, seed: int, count: int) -> TrialVectorEnv:
     """Return the training environments anew, of which `count` came before; `seed`: of all that are made so."""
     return config.env.build(config.num_envs, restart_seed(seed, 0, count))

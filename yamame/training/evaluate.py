@@ -31,6 +31,7 @@ from yamame.errors import UserError
 from yamame.metrics.confidence import bootstrap_ci95, wilson_ci95
 from yamame.metrics.progress import TrialCounter
 from yamame.metrics.registry import EVAL, EVAL_TRAIN_TASKS
+from yamame.nets.num_threads import kept_num_threads
 from yamame.run_config import MAX_TRIALS, RunConfig
 
 MIN_ATTEMPT_FRACTION = 0.5
@@ -305,7 +306,8 @@ def _start(
     failed_resets = 0
 
     def start() -> Collector:
-        envs = env.build(env.required_num_envs or min(trials, config.resolved_eval_num_envs), seed)
+        with kept_num_threads():
+            envs = env.build(env.required_num_envs or min(trials, config.resolved_eval_num_envs), seed)
         try:
             collector = _collector(envs, config.fault_tolerance)
             collector.start()

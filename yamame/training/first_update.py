@@ -6,6 +6,13 @@ _LATE = 0.5
 """Fraction of the run after which a first update is late."""
 
 
+def describe_no_updates(config: RunConfig) -> str:
+    """Return in one line that the settings of a run let it make no update at all; "" if they do not."""
+    if config.updates_per_env_step or config.algorithm.is_on_policy:
+        return ""
+    return "updates_per_env_step is 0: the run collects trials and makes no update, so that its policy stays as it is"
+
+
 def describe_first_update(config: RunConfig) -> str:
     """Return in one line when the first update of a run that is to make updates comes."""
     env_steps = config.first_update_env_steps

@@ -37,9 +37,15 @@ from yamame.runs.directory import (
 )
 from yamame.runs.durable_files import write_json
 from yamame.runs.shared_policy import is_policy_folder
+from yamame.training.alarms import named_alarms
 from yamame.training.callbacks import Callback, check_callbacks
 from yamame.training.evaluate import EVAL_KEYS
-from yamame.training.first_update import describe_first_update, describe_missing_updates, is_first_update_late
+from yamame.training.first_update import (
+    describe_first_update,
+    describe_missing_updates,
+    describe_no_updates,
+    is_first_update_late,
+)
 from yamame.training.offline_remarks import offline_remarks
 from yamame.training.run_evaluations import check_evaluation_interval
 from yamame.training.run_files import RunMetadata, RunResult, read_config, read_tracking
@@ -61,6 +67,7 @@ RESUMABLE = (
 """Fields and sections that may have other values when a run is resumed."""
 
 
+@named_alarms()
 @kept_working_directory()
 def train_run(
     config: RunConfig,
@@ -89,6 +96,8 @@ def train_run(
         raise UserError(
             "the algorithm learns from stored data alone: pass --offline.data, and no --offline.batch-fraction"
         )
+    if config.offline.is_offline_only and (no_updates := describe_no_updates(config)):
+        raise UserError(f"{no_updates}: pass a positive number, since stored data alone collects none")
     _ = config.resolved_context_length, to_json(config)  # raise before anything is created
     if should_launch(config):
         _check_pickles(callbacks)
@@ -98,6 +107,7 @@ def train_run(
         return _train_new(distributed, config, distributed.broadcast_object(created), metadata, quiet, callbacks, track)
 
 
+@named_alarms()
 @kept_working_directory()
 def resume_run(
     directory: Path,
@@ -246,6 +256,8 @@ def _train_and_evaluate(trainer: Trainer, shown: Path, *, quiet: bool, track: Se
                 print(f"evaluating random actions over {config.eval.final_trials} trials", file=sys.stderr)
         collects = config.updates_per_env_step and not config.offline.is_offline_only
         announces = collects and (is_first_update_late(config) or not quiet)
+        if distributed.is_main and (no_updates := describe_no_updates(config)):
+            print(no_updates, file=sys.stderr)
         if distributed.is_main and announces and not trainer.algorithm.num_updates:
             print(describe_first_update(config), file=sys.stderr)
         unit = "simulated env steps" if config.offline.is_offline_only else "env steps"

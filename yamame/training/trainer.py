@@ -163,7 +163,8 @@ class Trainer:
         started, env_steps, updates = time.monotonic(), self.env_steps, self.algorithm.num_updates
         # 1. collect, and store what has completed
         if self.iteration.phase == "start":
-            self.iteration = IterationState(phase="collect", vector_steps_left=self.decision.vector_steps)
+            # with what callbacks have logged at the start of the run
+            self.iteration.phase, self.iteration.vector_steps_left = "collect", self.decision.vector_steps
         if self.iteration.phase == "collect":
             self.experience.load_weights(self.algorithm.model, version=self.algorithm.num_updates)
             if self._background and self.decision.vector_steps:

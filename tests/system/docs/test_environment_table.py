@@ -5,9 +5,11 @@ A new row needs a function below, decorated with `row` and its first words.
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +25,7 @@ import yamame
 from yamame.envs.env_fn import env_config
 from yamame.metrics.registry import read_metrics
 from yamame.recipes.settings.presets import default_config
+from yamame.training import memory_estimate
 from yamame.training.first_update import is_first_update_late
 
 pytestmark = pytest.mark.slow
@@ -500,20 +503,70 @@ def _(capsys):
 
 @row("changes the working directory")
 def _(capsys):
+    num_threads = torch.get_num_threads()
+
     class Changes(Bit):
         def reset(self, **kwargs):
             os.chdir(tempfile.mkdtemp())
             torch.set_default_dtype(torch.float64)
             torch.set_grad_enabled(False)
+            torch.set_num_threads(num_threads + 1)
             return super().reset(**kwargs)
 
     try:
         runs = [yamame.train(env, **SMALL, num_envs=2, learning_starts=20) for env in (Changes, Bit)]
     finally:
+        torch.set_num_threads(num_threads)
         torch.set_default_dtype(torch.float32)
         torch.set_grad_enabled(True)
     losses = [[row["loss/td"] for row in read_metrics(run.directory) if "loss/td" in row] for run in runs]
     assert losses[0] == losses[1] != []
+
+
+@row("leaves an alarm")
+def _(capsys):
+    class Rings(Bit):
+        def step(self, action):
+            signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+            time.sleep(0.05)
+            return super().step(action)
+
+    handler, timer = signal.signal(signal.SIGALRM, signal.SIG_DFL), signal.setitimer(signal.ITIMER_REAL, 0.0)
+    try:  # without the alarm of pytest-timeout
+        with pytest.raises(yamame.UserError, match=r"^an alarm fired \(SIGALRM\)"):
+            train(Rings, 4)
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+@row("returns NumPy's masked arrays")
+def _(capsys):
+    class Masked(Bit):
+        observation_space = spaces.Box(-1.0, 2.0, (2,), np.float32)
+
+        def show(self, bit):
+            return np.ma.array(super().show(bit), mask=[False, True])
+
+    for run in (yamame.check_env, train):
+        with pytest.raises(yamame.UserError, match="'observation' has masked entries") as error:
+            run(Masked, horizon=4)
+        assert "\n" not in str(error.value)
+
+
+@row("has observations of which the machine")
+def _(capsys):
+    class Large(Bit):
+        observation_space = spaces.Box(0, 255, (10**4, 10**4, 3), np.uint8)
+
+        def show(self, bit):
+            super().show(bit)
+            return np.zeros(self.observation_space.shape, np.uint8)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_estimate, "machine_bytes", lambda: 2**34)
+        with pytest.raises(yamame.UserError, match=r"training needs at least .* this machine has 16.0 GiB of memory"):
+            yamame.check_env(Large, horizon=4)
 
 
 @row("prints to standard output")

@@ -30,6 +30,7 @@ class Recorder(yamame.Callback):
 
     def on_start(self, run: yamame.RunProgress) -> None:
         self.calls.append(("start", run.env_steps))
+        run.log({"mine/first": 7.0})
 
     def on_iteration(self, run: yamame.RunProgress) -> None:
         self.calls.append(("iteration", run.env_steps))
@@ -58,6 +59,7 @@ def test_callbacks_see_a_run_and_change_nothing(tmp_path: Path) -> None:
     run = yamame.train("passive-tmaze", run_dir=tmp_path / "with", callbacks=[recorder], **SETTINGS)
     first = [("start", 0), ("evaluation", 16), ("iteration", 16), ("iteration", 32)]
     assert recorder.calls == [*first, ("evaluation", 48), ("iteration", 48), ("iteration", 64), ("end", 64)]
+    assert run.metrics()["mine/first"][0] == 7.0
     assert run.metrics()["mine/steps_squared"].tolist() == [256.0, 1024.0, 2304.0, 4096.0]
     assert run.result is not None and run.result["end_reason"] == "all environment steps made"
     plain = yamame.train("passive-tmaze", run_dir=tmp_path / "without", **SETTINGS)

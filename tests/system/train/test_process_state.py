@@ -2,7 +2,9 @@
 
 import os
 import random
+import signal
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +41,7 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "seeds": sample_anew,
     "NumPy's errors": lambda: np.seterr(all="raise"),
     "warnings": lambda: warnings.simplefilter("error"),
+    "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
 }
 
 
@@ -80,12 +83,14 @@ def changing(change: Callable[[], Any], when: str) -> type[Bit]:
 @pytest.fixture(autouse=True)
 def restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
+    num_threads = torch.get_num_threads()
     with warnings.catch_warnings(), np.errstate():
         yield
     torch.set_grad_enabled(True)
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
     torch.set_autocast_enabled("cpu", False)
+    torch.set_num_threads(num_threads)
 
 
 def train(env: type[Bit], run_dir: str, **settings: Any) -> yamame.Run:
@@ -103,10 +108,12 @@ def numbers(run: yamame.Run) -> dict[str, np.ndarray]:
 def test_changes_of_an_environment_change_nothing_else(when: str) -> None:
     plain = train(Bit, "plain")
     assert plain.result["updates"] > 0
+    num_threads = torch.get_num_threads()
     for number, (name, change) in enumerate(CHANGES.items()):
         here = Path.cwd()
         run = train(changing(change, when), f"run-{number}")
         assert Path.cwd() == here, name
+        assert torch.get_num_threads() == num_threads, name
         assert (here / f"run-{number}" / "result.json").exists(), name
         found, expected = numbers(run), numbers(plain)
         assert found.keys() == expected.keys(), name
@@ -149,3 +156,32 @@ def test_a_policy_acts_the_same_in_a_script_with_other_defaults() -> None:
     torch.set_default_device("meta")
     torch.set_grad_enabled(False)
     assert actions() == expected
+
+
+@pytest.fixture
+def no_alarm_handler() -> Iterator[None]:
+    """Without the handler of pytest-timeout."""
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    timer = signal.setitimer(signal.ITIMER_REAL, 0.0)
+    yield
+    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+@pytest.mark.usefixtures("no_alarm_handler")
+def test_an_alarm_of_an_environment_ends_a_run_with_a_line() -> None:
+    def ring() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        time.sleep(0.05)
+
+    with pytest.raises(yamame.UserError, match=r"^an alarm fired \(SIGALRM\) that the environment or"):
+        train(changing(ring, "step"), "run")
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("no_alarm_handler")
+def test_an_alarm_that_an_environment_leaves_behind_is_stopped_with_the_run() -> None:
+    run = train(changing(lambda: signal.alarm(60), "step"), "run")
+    assert run.result["updates"] > 0
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

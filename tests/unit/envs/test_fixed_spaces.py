@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from yamame.envs.vector.fixed_spaces import FixedSpaces
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
@@ -116,10 +116,27 @@ def test_a_change_is_named(kind: str, changes: Any) -> None:
     assert str(error.value).startswith(f"environment 1 {CHANGES[changes]}") and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("changes", [Assigns, Sets, Computes])
+def test_a_change_in_another_process_is_named(changes: Any) -> None:
+    envs = GymnasiumVectorAdapter(AsyncVectorEnv([Still, changes], autoreset_mode=AutoresetMode.DISABLED), 0)
+    try:
+        with pytest.raises(UserError) as error:
+            play(envs, 8)
+    finally:
+        envs.close()
+    assert str(error.value).startswith("environment 1 changed its action_space from Discrete(2) to Discrete(")
+
+
 @pytest.mark.parametrize("kind", ["serial", "DISABLED", "NEXT_STEP", "SAME_STEP"])
 @pytest.mark.parametrize("same", [Still, Alike])
 def test_equal_spaces_are_the_same(kind: str, same: Any) -> None:
     play(build(kind, same), 8)
+
+
+def test_equal_spaces_in_other_processes_are_the_same() -> None:
+    envs = GymnasiumVectorAdapter(AsyncVectorEnv([Still, Alike], autoreset_mode=AutoresetMode.DISABLED), 0)
+    play(envs, 8)
+    envs.close()
 
 
 def test_a_vector_environment_may_not_change_its_own_either() -> None:

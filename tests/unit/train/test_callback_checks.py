@@ -73,3 +73,55 @@ def test_callbacks_pass() -> None:
 def test_false_does_not_end_a_run_without_a_word() -> None:
     with pytest.raises(UserError, match=r"StopsByFalse.on_iteration returned False: .*run.stop\(reason\)"):
         call_back([StopsByFalse()], "on_iteration", RunProgress(Path(), RunConfig(env=PassiveTMazeConfig(horizon=3))))
+
+
+class Logs(Callback):
+    def __init__(self, name: Any) -> None:
+        self.name = name
+
+    def on_start(self, run: RunProgress) -> None:
+        run.log({self.name: 1.0})
+
+    def on_end(self, run: RunProgress) -> None:
+        run.log({self.name: 1.0})
+
+
+def new_run() -> RunProgress:
+    return RunProgress(Path(), RunConfig(env=PassiveTMazeConfig(horizon=3)))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("rollout/return_mean", r"'rollout/return_mean' is a metric of every run.*such as mine/return_mean"),
+        ("rollout/return_mean_attempt_3", "is a metric of every run"),
+        ("env_steps", "'env_steps' is no name of a metric: make it GROUP/NAME"),
+        ("mine/two words", "is no name of a metric"),
+    ],
+)
+def test_names_that_a_callback_cannot_log_are_refused(name: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        call_back([Logs(name)], "on_start", new_run())
+
+
+def test_names_of_a_callback_may_share_a_group_with_those_of_the_run() -> None:
+    assert call_back([Logs("rollout/distance"), Logs("mine/return_mean")], "on_start", new_run()) == {
+        "rollout/distance": 1.0,
+        "mine/return_mean": 1.0,
+    }
+
+
+def test_two_callbacks_that_log_one_name_are_refused() -> None:
+    with pytest.raises(UserError, match=r"Logs.on_start logs 'mine/x', as another callback does"):
+        call_back([Logs("mine/x"), Logs("mine/x")], "on_start", new_run())
+
+
+def test_what_the_end_logs_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call_back([Logs("mine/x")], "on_end", new_run()) == {}
+    assert capsys.readouterr().err == ("callbacks: what on_end logs is not written (mine/x): log it in on_iteration\n")
+
+
+def test_a_stop_without_a_reason_is_a_stop() -> None:
+    run = new_run()
+    run.stop("")
+    assert run.stop_reason == "ended by a callback"

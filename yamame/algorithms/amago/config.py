@@ -61,13 +61,25 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
     @override
     def remarks(self, task: TaskSpec, *, offline_only: bool = False) -> list[str]:
         leaves = flatten_space(strip_action_mask(task.observation_space, task.action_mask_key))
-        remarks = [*self.agent.timestep_encoder.remarks(leaves), *self._action_remarks(task)]
+        remarks = [*self.agent.timestep_encoder.remarks(leaves), *self._action_remarks(task), *self._loss_remarks()]
         if isinstance(self.agent.critic.value_code, ClassificationConfig):
             remarks.append(
                 "values by classification have the unit of rewards: returns should be between about 1 and 10,000; "
                 "--learner.td.reward-scale scales them"
             )
         return [*remarks, self._offline_remark()] if offline_only else remarks
+
+    def _loss_remarks(self) -> list[str]:
+        """Return what no loss trains, unless the run has losses of its own."""
+        learner = self.learner
+        if learner.extra_losses:
+            return []
+        remarks: list[str] = []
+        if not (learner.policy_gradient.weight or learner.filtered_bc.weight):
+            remarks.append("no loss trains the policy: learner.policy_gradient.weight and filtered_bc.weight are 0")
+        if not learner.td.weight:
+            remarks.append("no loss trains the critics: learner.td.weight is 0")
+        return remarks
 
     def _offline_remark(self) -> str:
         imitation, settings = self.learner.filtered_bc, "learner.filtered_bc.weight 1, advantage_threshold -1e9"

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Int64, Shaped
 from typing_extensions import override
 
 from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, has_allowed_action, num_choices
+from yamame.data.masked_arrays import has_masked
 from yamame.data.observations import short_value
 from yamame.data.spaces import flatten_space, ordered_parts, stored_shape
 from yamame.envs.vector.faults import InvalidEnvOutputError
@@ -255,6 +256,8 @@ def _flatten(mask: Any, space: spaces.Space[Any]) -> Bool[np.ndarray, "A"]:
 def _flatten_sequences(mask: Any) -> Bool[np.ndarray, "A"]:
     if isinstance(mask, tuple | list):
         return np.concatenate([np.zeros(0, np.bool_), *map(_flatten_sequences, mask)])
+    if has_masked(mask):
+        raise UserError("an action mask has masked entries (numpy.ma), neither 1 nor 0: fill them with .filled(0)")
     flat = np.asarray(mask).reshape(-1)
     if flat.dtype.kind == "O" and isinstance(mask, np.ndarray) and mask.ndim:  # arrays of different lengths
         return _flatten_sequences(mask.tolist())

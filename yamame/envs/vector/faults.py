@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
 from typing_extensions import override
 
+from yamame.data.masked_arrays import find_masked, has_masked
 from yamame.data.observations import OutOfSpaceError, short_value
 from yamame.data.step import MAX_ABS_REWARD
 from yamame.errors import UserError, describe_error, error_message
@@ -206,6 +207,9 @@ def validate_infos(infos: Sequence[Any]) -> None:
 
 
 def _stack_numbers(name: str, values: Sequence[Any] | np.ndarray) -> Shaped[np.ndarray, "E"]:
+    """Return numbers as an array. `UserError` for masked ones: a restart mends no missing number."""
+    if has_masked(values) if isinstance(values, np.ndarray) else find_masked(values) is not None:
+        raise UserError(f"{name} is masked (numpy.ma), which stands for no number: return one")
     try:
         array = np.array(values)
         if array.ndim > 1 and array.size == len(array) and not isinstance(values, np.ndarray):

@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv
 
 from yamame.data.spaces import describe_space, walk_space
 from yamame.errors import UserError
@@ -43,6 +44,32 @@ class FixedSpaces:
             return
         check_spaces_unchanged(self._owner, found, self._expected)
         self._observation_space, self._action_space = found
+
+
+class FixedAsyncSpaces:
+    """Finds a change of the spaces of the environments of an `AsyncVectorEnv`, which are in processes of their own.
+
+    They are compared after 1, 2, 4, 8, … resets: to send the bounds of an image takes longer than a step.
+
+    Args:
+        env: The vector environment.
+    """
+
+    def __init__(self, env: AsyncVectorEnv) -> None:
+        self._env = env
+        self._expected = self._read()
+        self._num_resets = 0
+
+    def check(self) -> None:
+        """Raise `UserError` if a space differs from that with which its environment was made; call after a reset."""
+        self._num_resets += 1
+        if self._num_resets & (self._num_resets - 1):
+            return
+        for row, (found, expected) in enumerate(zip(self._read(), self._expected, strict=True)):
+            check_spaces_unchanged(f"environment {row}", found, expected)
+
+    def _read(self) -> list[tuple[spaces.Space[Any], spaces.Space[Any]]]:
+        return list(zip(*map(self._env.get_attr, _NAMES), strict=True))
 
 
 def check_spaces_unchanged(

@@ -29,7 +29,7 @@ from yamame.envs.vector.faults import (
     validate_finite,
     validate_infos,
 )
-from yamame.envs.vector.fixed_spaces import FixedSpaces
+from yamame.envs.vector.fixed_spaces import FixedAsyncSpaces, FixedSpaces
 from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.errors import UserError, describe_error
 from yamame.types import Fault, State, load_nested_state_dict, nested_state_dict
@@ -79,6 +79,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
             self._fixed_single_spaces = [
                 FixedSpaces(single, f"environment {row}") for row, single in enumerate(env.unwrapped.envs)
             ]
+        self._async_spaces = FixedAsyncSpaces(env.unwrapped) if isinstance(env.unwrapped, AsyncVectorEnv) else None
         # Gymnasium seeds row i with seed + i, which must be a valid seed, too
         first = int(np.random.SeedSequence(seed).generate_state(1)[0] // 2)
         self._seed: int | None = min(first, MAX_RESET_SEED - self.num_envs)
@@ -120,6 +121,8 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         self._step[reset_mask] = 0
         validate_finite(self._observation, None, self._step)
         self._check_spaces(reset_mask)
+        if self._async_spaces:
+            self._async_spaces.check()
         return self._masks.add_to(self._observation, self._info_masks, self._step, self._ended | self._reset_pending)
 
     @override

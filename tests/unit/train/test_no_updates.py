@@ -1,0 +1,52 @@
+"""Settings that let a run train nothing are named at its start."""
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_first_update import Ends, config
+
+import yamame
+from yamame.algorithms.selection import algorithm_config
+from yamame.recipes.settings.presets import apply_algorithm, replace_learner_fields
+from yamame.training.first_update import describe_no_updates
+
+TINY = {"horizon": 2, "env_steps": 32, "num_envs": 2, "size": "tiny", "eval": {"trials": 2, "final_trials": 2}}
+
+
+def test_no_updates_are_named_where_the_settings_say_so() -> None:
+    usual = config(4, env_steps=1_000)
+    assert describe_no_updates(usual) == ""
+    assert describe_no_updates(replace(usual, updates_per_env_step=0.0)).startswith(
+        "updates_per_env_step is 0: the run collects trials and makes no update"
+    )
+    assert algorithm_config("ppo").is_on_policy
+    assert describe_no_updates(apply_algorithm(usual, "ppo")) == ""
+
+
+def test_a_run_that_only_collects_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = yamame.train(Ends, run_dir=tmp_path / "run", updates_per_env_step=0, **TINY)
+    assert run.result["updates"] == 0
+    assert capsys.readouterr().err.count("updates_per_env_step is 0") == 1
+    with pytest.raises(yamame.UserError, match=r"^updates_per_env_step is 0: .*stored data alone collects none"):
+        yamame.train(
+            Ends, run_dir=tmp_path / "other", updates_per_env_step=0, **{**TINY, "offline.data": (str(run.directory),)}
+        )
+    assert not (tmp_path / "other").exists()
+
+
+def test_what_no_loss_trains_is_named() -> None:
+    usual = config(4, env_steps=1_000)
+    with closing(usual.env.build(1, 0)) as envs:
+        task = usual.env.task_spec(envs)
+    losses = usual.algorithm.learner
+    no_policy = replace_learner_fields(
+        usual,
+        policy_gradient=replace(losses.policy_gradient, weight=0.0),
+        filtered_bc=replace(losses.filtered_bc, weight=0.0),
+    )
+    no_critics = replace_learner_fields(usual, td=replace(losses.td, weight=0.0))
+    assert not any("no loss" in remark for remark in usual.algorithm.remarks(task))
+    assert "no loss trains the policy: " in " ".join(no_policy.algorithm.remarks(task))
+    assert "no loss trains the critics: " in " ".join(no_critics.algorithm.remarks(task))
