@@ -202,6 +202,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("optim/nonfinite_updates", "Non-finite updates",
            "number of updates skipped in the whole run because the loss or gradient was NaN or infinite",
            "updates", "lower"),
+    Metric("bonus/prediction_error", "Novelty",
+           "running mean of the error that is the reward of the policy of novelty, mean over the iteration",
+           "squared output"),
+    Metric("bonus/rewarded_fraction", "Windows with a reward",
+           "running fraction of the windows with a positive reward, above which nothing explores for novelty",
+           "fraction"),
     Metric("bonus/novelty", "Novelty bonus",
            "mean bonus of HyperX for new hyper-states, with its weight, over the transitions of the iteration, in the "
            "rewards that PPO learns from", "reward"),

@@ -61,7 +61,7 @@ def state_of(learner: Learner) -> dict[str, torch.Tensor]:
 def train_novelty(learner: Learner, batch: Batch) -> None:
     """Update the policy of novelty alone."""
     assert learner._novelty is not None
-    learner._novelty.update(batch, learner.agent.timestep_encoder.normalized(learner.agent.features(batch)).detach())
+    learner._novelty.update(batch)
 
 
 def test_what_was_trained_on_is_less_novel_than_what_was_not() -> None:
@@ -137,7 +137,7 @@ def test_it_ends_after_its_updates() -> None:
     for name, value in learner.agent.state_dict().items():
         if name.startswith("novelty."):
             assert torch.equal(before[name], value), name
-    assert "novelty/prediction_error" not in metrics
+    assert "bonus/prediction_error" not in metrics
 
 
 @every_action_space
@@ -293,9 +293,8 @@ def test_every_kind_of_observation_has_novelty(space: spaces.Space) -> None:
     learner = Learner(agent, LearnerConfig(), generator=torch.Generator().manual_seed(0))
     errors = []
     for _ in range(40):
-        normalized = agent.timestep_encoder.normalized(agent.features(batch)).detach()
         assert learner._novelty is not None
-        errors.append(float(learner._novelty.update(batch, normalized)["novelty/prediction_error"]))
+        errors.append(float(learner._novelty.update(batch)["bonus/prediction_error"]))
     assert 0 < errors[-1] < errors[0]
     assert agent.novelty is not None
     numbers = agent.novelty.leaf_numbers(batch.observation)

@@ -147,7 +147,9 @@ class Learner(Algorithm):
         self._last_batch: Batch | None = None
         self._novelty: NoveltyLearner | None = None
         if agent.novelty is not None:
-            self._novelty = NoveltyLearner(agent.novelty, generator=generator, distributed=distributed)
+            self._novelty = NoveltyLearner(
+                agent.novelty, agent.timestep_encoder, generator=generator, distributed=distributed
+            )
         compiled: Callable[[Any], Any] = torch.compile if compute.compile else lambda function: function
         self._encode, self._target_values = compiled(agent.encode), compiled(agent.target_values)
         self._losses_of_tokens = compiled(self._sum_losses)
@@ -182,7 +184,7 @@ class Learner(Algorithm):
         self._dropout_seeds.set(self.num_updates)
         metrics = self._update(batch)
         if self._novelty is not None and self._novelty.is_due(batch, self.num_updates):
-            metrics = metrics | self._update_novelty(self._novelty, batch)
+            metrics = metrics | self._novelty.update(batch.to(self.compute.device, non_blocking=True))
         self._run_ahead.wait()
         return metrics
 
@@ -198,7 +200,8 @@ class Learner(Algorithm):
         rows = {name: (row_G / scale).tolist() for name, row_G in self.agent.value_code.metrics_by_gamma().items()}
         values = {f"{name}_gamma_{gammas[index]:.6g}": row[index] for index in shown for name, row in rows.items()}
         norms = {name: float(norm) for name, norm in self._gradient_norms.items()}
-        return {"optim/nonfinite_updates": float(self.num_nonfinite), **values, **norms}
+        novelty = {} if self._novelty is None else self._novelty.metrics()
+        return {"optim/nonfinite_updates": float(self.num_nonfinite), **values, **norms, **novelty}
 
     @override
     def raise_if_diverged(self) -> None:
@@ -258,12 +261,6 @@ class Learner(Algorithm):
             **{name: value / scale for name, value in agent.value_code.metrics().items()},
             **agent.value_code.unitless_metrics(),
         }
-
-    def _update_novelty(self, novelty: NoveltyLearner, batch: Batch) -> Metrics:
-        batch = batch.to(self.compute.device, non_blocking=True)
-        with torch.no_grad():
-            normalized_NF = self.agent.timestep_encoder.normalized(self.agent.features(batch))
-        return novelty.update(batch, normalized_NF)
 
     def _measure_gradient_norms(self, batch: Batch) -> Metrics:
         """Return the norm of the gradient of each loss. The random streams of updates are not used."""

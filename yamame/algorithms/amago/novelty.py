@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
+from yamame.algorithms.acting_model import batch_features
 from yamame.algorithms.amago.moving_copies import MovingCopies
 from yamame.algorithms.base import Metrics
 from yamame.algorithms.optimizer import ClippedAdamW
@@ -183,14 +184,21 @@ class NoveltyLearner:
 
     Args:
         policy: On the device of the agent.
+        timestep_encoder: That of the agent, which is not trained.
         generator: Samples actions in targets and losses.
         distributed: This process among the learners.
     """
 
     def __init__(
-        self, policy: NoveltyPolicy, *, generator: torch.Generator, distributed: DistributedContext = SINGLE_PROCESS
+        self,
+        policy: NoveltyPolicy,
+        timestep_encoder: TimestepEncoder,
+        *,
+        generator: torch.Generator,
+        distributed: DistributedContext = SINGLE_PROCESS,
     ) -> None:
-        self.policy, self._generator, self._distributed = policy, generator, distributed
+        self.policy, self._timestep_encoder = policy, timestep_encoder
+        self._generator, self._distributed = generator, distributed
         self.optimizer = ClippedAdamW(
             [parameter for parameter in policy.parameters() if parameter.requires_grad],
             weight_decay=0.0,
@@ -226,8 +234,12 @@ class NoveltyLearner:
             self._is_due = is_due
         return is_due
 
-    def update(self, batch: Batch, normalized_NF: Float[Tensor, "N F"]) -> Metrics:
-        """Make one gradient step, from the batch and its normalized features; return metrics as tensors.
+    def metrics(self) -> dict[str, float]:
+        """Return `rewarded_fraction`."""
+        return {} if self.rewarded_fraction is None else {"bonus/rewarded_fraction": self.rewarded_fraction}
+
+    def update(self, batch: Batch) -> Metrics:
+        """Make one gradient step from a batch on the device of the policy; return metrics as tensors.
 
         A step whose loss or gradient is not finite changes nothing.
         """
@@ -236,7 +248,9 @@ class NoveltyLearner:
         leaf_NL = policy.leaf_numbers(batch.observation)
         if leaf_NL is not None:
             policy.leaf_normalizer.update(leaf_NL, batch.token_mask, distributed)
-        input_NI = policy.inputs(normalized_NF, leaf_NL)
+        with torch.no_grad():
+            encoder = self._timestep_encoder
+            input_NI = policy.inputs(encoder.normalized(batch_features(encoder, batch)), leaf_NL)
 
         # the reward of a transition is the novelty of the observation after it, relative to the mean
         error_N = policy.prediction_error(input_NI)
@@ -264,7 +278,7 @@ class NoveltyLearner:
         self._targets.update(config.tau * finite.to(total.dtype))
         for value, old in zip(self._statistics, before, strict=True):
             value.copy_(torch.where(finite, value, old))
-        return {"novelty/prediction_error": policy.mean_error.clone()}
+        return {"bonus/prediction_error": policy.mean_error.clone()}
 
     def _loss(
         self,
