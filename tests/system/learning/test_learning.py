@@ -56,6 +56,13 @@ def test_the_default_agent_learns_from_noisy_returns(name: str, at_least: float,
     assert result["return_mean"] >= at_least
 
 
+def test_the_default_agent_finds_what_random_actions_do_not(tmp_path: Path) -> None:
+    """Deep sea: one of a thousand trials of random actions is rewarded, and every step towards the reward costs."""
+    config = replace(default_config(TASKS["deep-sea-10"].env, env_steps=50_000), seed=0)
+    result = runs.train_run(config, RunMetadata(recipe="gymnasium"), run_dir=tmp_path / "run", quiet=True)
+    assert result["return_mean"] >= 0.95  # without the policy of novelty 0
+
+
 class Lottery(gymnasium.Env[np.ndarray, np.int64]):
     """A sure reward of 0.5, or 1 with a probability of 0.4."""
 
