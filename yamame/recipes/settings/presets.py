@@ -180,9 +180,10 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     makes trials of hundreds of steps learnable by few updates: targets that reach along the window (Retrace), four
     gammas, relative positions, time as a fraction of the horizon (not normalized), a learning rate that decays,
     target networks that follow faster, acting with averaged weights, random actions that are repeated, random first
-    trials, windows that cover the ends of trials longer than the context, rare rewards that are less rare in batches
-    (until half of the run, and ever less from then on), evaluations without the clip of probabilities, and a trained
-    policy that is another gamma's, or acts with its mode, if that earns more. docs/log.md has the measurements.
+    trials, a second policy that explores for novelty while rewards are rare, windows that cover the ends of trials
+    longer than the context, rare rewards that are less rare in batches (until half of the run, and ever less from then
+    on), evaluations without the clip of probabilities, and a trained policy that is another gamma's, or acts with its
+    mode, if that earns more. docs/log.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     max_envs = env_steps // (4 * env.max_trial_steps)
