@@ -57,8 +57,9 @@ class NoveltyConfig:
     0: none (paper)."""
     num_updates: int = 0
     """Updates of the run in which it learns and acts. Then its environments are like the others."""
-    max_rewarded_fraction: float = 0.25
-    """Fraction of the windows of recent batches with a positive reward from which on it neither learns nor acts."""
+    max_rewarded_fraction: float = 0.04
+    """Fraction of the windows of recent batches with a positive reward from which on it neither learns nor acts. With
+    0.25, tasks that random actions solve in one trial of a hundred were learned later than without it."""
     gamma: float = 0.98
     """Discount factor of novelty."""
     n_step: int = 5
