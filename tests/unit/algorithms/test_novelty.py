@@ -204,7 +204,9 @@ def step_at(time: int, action_space: ActionSpace, mask: np.ndarray | None = None
 
 
 def policies(agent: Agent, config: NoveltyConfig = NOVELTY) -> list[NetworkPolicy]:
-    """One that collects, and one that evaluates."""
+    """One that collects, in which novelty acts if there is one, and one that evaluates."""
+    if agent.novelty is not None:
+        agent.novelty.acts.fill_(value=True)
     algorithm = AMAGOConfig(agent=TINY_AGENT, novelty=config)
     return [
         algorithm.build_policy(agent, num_envs=ENVS, generator=torch.Generator().manual_seed(0), collects=collects)
@@ -232,6 +234,7 @@ def test_it_acts_in_the_first_environments_and_the_agent_in_the_others(action_sp
 
 def test_the_recorded_log_probability_is_that_of_the_policy_that_acted() -> None:
     agent = tiny_agent(novelty=NOVELTY)
+    agent.novelty.acts.fill_(value=True)  # type: ignore[union-attr]
     collecting = PolicyWithNovelty(
         agent, num_novelty_envs=2, num_envs=ENVS, generator=torch.Generator().manual_seed(0), records_log_prob=True
     )
@@ -324,8 +327,21 @@ def test_it_is_no_part_of_the_weights_that_act_but_of_those_that_collect() -> No
 
 def test_the_fraction_of_environments_is_rounded_down() -> None:
     agent = tiny_agent(novelty=replace(NOVELTY, trial_fraction=0.25))
+    agent.novelty.acts.fill_(value=True)  # type: ignore[union-attr]
     config = AMAGOConfig(agent=TINY_AGENT, novelty=replace(NOVELTY, trial_fraction=0.25))
     for num_envs, expected in ((1, 0), (3, 0), (4, 1), (24, 6)):
         policy = config.build_policy(agent, num_envs=num_envs, generator=torch.Generator(), collects=True)
         assert isinstance(policy, PolicyWithNovelty)
         assert int(policy._acts_for_novelty_E.sum()) == expected
+
+
+def test_it_acts_from_its_first_update_on() -> None:
+    learner = learner_of()
+    assert not novelty_of(learner).acts
+    collecting = AMAGOConfig(agent=TINY_AGENT, novelty=NOVELTY).build_policy(
+        learner.agent, num_envs=ENVS, generator=torch.Generator(), collects=True
+    )
+    assert isinstance(collecting, PolicyWithNovelty) and not collecting._acts_for_novelty_E.any()
+    learner.update(batch_of(reward=0.0))
+    collecting.load_weights(learner.agent, version=1)
+    assert collecting._acts_for_novelty_E.tolist() == [True, True, False, False]

@@ -137,8 +137,8 @@ class NoveltyPolicy(nn.Module):
         self.mean_error: Tensor
         self.register_buffer("mean_error", torch.zeros(()))
         self.acts: Tensor
-        self.register_buffer("acts", torch.ones((), dtype=torch.bool))
-        """Whether it acts: rewards are rare, and its updates are not over."""
+        self.register_buffer("acts", torch.zeros((), dtype=torch.bool))
+        """Whether it acts: from its first update on, while rewards are rare and its updates are not over."""
         with torch.no_grad():
             first = next(layer for layer in self.random_network.modules() if isinstance(layer, nn.Linear))
             first.weight.mul_(_RANDOM_WEIGHT_SCALE)
@@ -209,7 +209,7 @@ class NoveltyLearner:
         online, targets = [policy.actor, policy.critic], [policy.target_actor, policy.target_critic]
         self._targets = MovingCopies(targets, online, with_buffers=False)
         self._device = policy.mean_error.device
-        self._is_due = True
+        self._is_due = False
         self.rewarded_fraction: float | None = None
         """Running fraction of the windows that have a positive reward; None before the first batch."""
         self._statistics = [*policy.value_code.buffers(), *policy.leaf_normalizer.buffers(), policy.mean_error]
