@@ -76,13 +76,14 @@ class DistributedContext:
                 dist.broadcast(contiguous, src=0, group=self._group)
             tensor.copy_(contiguous)
 
-    def all_reduce_sum(self, number: int) -> int:
-        """Return the sum of a number over all ranks."""
-        return number if self.is_single_process else self._reduce(number, dist.ReduceOp.SUM)
-
     def all_reduce_max(self, number: int) -> int:
         """Return the maximum of a number over all ranks."""
-        return number if self.is_single_process else self._reduce(number, dist.ReduceOp.MAX)
+        if self.is_single_process:
+            return number
+        value = torch.tensor(number)
+        with _wrap_errors():
+            dist.all_reduce(value, dist.ReduceOp.MAX)
+        return int(value)
 
     def any_rank(self, condition: bool) -> bool:
         """Return whether a condition is true on any rank."""
@@ -117,12 +118,6 @@ class DistributedContext:
             raise
         if self.any_rank(False):
             raise PeerLostError("another learner could not start")
-
-    def _reduce(self, number: int, operation: Any) -> int:
-        value = torch.tensor(number)
-        with _wrap_errors():
-            dist.all_reduce(value, operation)
-        return int(value)
 
 
 SINGLE_PROCESS = DistributedContext()

@@ -18,7 +18,7 @@ from yamame.nets.compute import ComputeConfig
 
 _NO_PART_IN_RESULTS = re.compile(
     r"seed|compute\..*|checkpoint\..*|eval\.(?!choose_policy|stop_return).*|env\.num_workers"
-    r"|replay\.(cache_bytes|max_disk_bytes|compression_level|prefetch_batches)"
+    r"|replay\.(cache_bytes|compression_level|prefetch_batches)"
 )
 """Fields that a run can change and still expect the same results."""
 _LENGTH = re.compile(r"env_steps|eval\.stop_return")
@@ -271,6 +271,12 @@ class RunConfig:
         return max(0, int((env_steps - self.learning_starts) * self.updates_per_env_step) - updates)
 
 
+_REMOVED_FIELDS = {
+    *(f"replay.{name}" for name in ReplayConfig.REMOVED_FIELDS),
+    *(f"ray.{name}" for name in RayConfig.REMOVED_FIELDS),
+}
+
+
 def resolve_offline_length(config: RunConfig) -> RunConfig:
     """Return the config with `offline.total_updates` converted to `env_steps`. `UserError` if no updates are made."""
     updates = config.offline.total_updates
@@ -288,9 +294,10 @@ def experiment_settings(fields: Mapping[str, Any], *, with_length: bool = False)
     """Return the settings by which runs are of one experiment: those that are equal are seeds of the same arm.
 
     Args:
-        fields: Path of a config field -> its value, of all fields.
+        fields: Path of a config field -> its value, of all fields. Those of earlier versions are left out.
         with_length: Whether the length of the run is a setting. Without it, runs of different lengths are seeds of the
             same arm, too.
     """
-    settings = {path: value for path, value in fields.items() if not _NO_PART_IN_RESULTS.fullmatch(path)}
+    present = {path: value for path, value in fields.items() if path not in _REMOVED_FIELDS}
+    settings = {path: value for path, value in present.items() if not _NO_PART_IN_RESULTS.fullmatch(path)}
     return settings if with_length else {path: value for path, value in settings.items() if not _LENGTH.fullmatch(path)}

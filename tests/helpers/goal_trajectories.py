@@ -3,6 +3,7 @@
 from functools import cache
 
 import numpy as np
+from collecting import collect_trials
 
 from yamame.collect.collector import Collector, RandomPolicy
 from yamame.collect.exploration import Explorer, NoExploration
@@ -19,7 +20,7 @@ def random_trajectories(config: EnvConfig, count: int, num_envs: int = 16) -> tu
     collector = Collector(trials, config.task_name, Explorer(NoExploration(), trials.action_space, num_envs, rng))
     policy = RandomPolicy(trials.action_space, rng)
     steps = -(-count // num_envs) * num_envs * config.max_trial_steps
-    found = tuple(collector.collect(policy, steps, deterministic=False))
+    found = tuple(collect_trials(collector, policy, steps))
     trials.close()
     return found
 

@@ -142,7 +142,6 @@ def exchanged(ranks: DistributedContext) -> dict[str, Any]:
     tensors = [torch.tensor([ranks.rank + 1.0]), torch.full((2,), float(ranks.rank))]
     ranks.all_reduce_sum_(*tensors)
     return {
-        "sum": ranks.all_reduce_sum(ranks.rank + 1),
         "max": ranks.all_reduce_max(ranks.rank + 1),
         "any": ranks.any_rank(ranks.rank == 1),
         "none": ranks.any_rank(False),
@@ -167,7 +166,7 @@ def left_alone(ranks: DistributedContext) -> str:
 
 def listening(ranks: DistributedContext) -> list[str]:
     """Addresses at which this process listens, in the hexadecimal numbers of Linux, after an exchange."""
-    ranks.all_reduce_sum(1)
+    ranks.any_rank(False)
     own = {str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()}
     addresses = []
     for table in ("tcp", "tcp6"):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from collecting import collect_trials
 from gymnasium import spaces
 from sampled_observations import LENGTH, SampledObservations
 from tiny_agents import TINY_AGENT, shake
@@ -52,4 +53,4 @@ def collected(agent: Agent, space: spaces.Space[Any], trials: int, *, workers: i
         explorer = Explorer(NoExploration(), environments.action_space, 2, np.random.default_rng(0))
         policy = NetworkPolicy(agent, num_envs=2, generator=torch.Generator().manual_seed(0))
         collector = Collector(environments, "sampled", explorer)
-        return list(collector.collect(policy, trials * LENGTH, False))
+        return list(collect_trials(collector, policy, trials * LENGTH))

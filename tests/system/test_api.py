@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from collecting import collect_trials
 from command_runs import interrupt_in_iteration
 from gymnasium import spaces
 from tiny import TINY_RUN
@@ -557,7 +558,8 @@ def test_a_loaded_policy_acts_as_it_did_in_training(
     policy = NetworkPolicy(agent, num_envs=1, generator=torch.Generator().manual_seed(0))
     explorer = Explorer(NoExploration(), trials.action_space, 1, np.random.default_rng(0))
     loaded = run.load()
-    for trial in Collector(trials, "", explorer).collect(policy, 3 * trials.horizon, deterministic):
+    collector = Collector(trials, "", explorer)
+    for trial in collect_trials(collector, policy, 3 * trials.horizon, deterministic=deterministic):
         loaded.reset()
         for time in range(len(trial)):
             leaves = {name: leaf[time] for name, leaf in trial.observation.items()}

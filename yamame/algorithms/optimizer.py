@@ -1,4 +1,4 @@
-"""`ClippedAdamW`: the optimizer of the learner."""
+"""`ClippedAdamW`: the optimizer of the learners; and the decay of their learning rates."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +9,13 @@ from torch import Tensor, nn
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """PyTorch's defaults."""
+_DECAYED = 0.1
+"""Fraction of the learning rate at the end of its decay."""
+
+
+def lr_decay(step: int, duration: int) -> float:
+    """Return the factor at a step of a learning rate that decays linearly to a tenth. `duration` 0: it is constant."""
+    return 1.0 - (1.0 - _DECAYED) * min(1.0, step / duration) if duration else 1.0
 
 
 class ClippedAdamW:

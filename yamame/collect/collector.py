@@ -1,6 +1,6 @@
 """Collection: a policy acts in environments; completed trials become trajectories."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -80,7 +80,9 @@ class RandomPolicy(Policy):
 
 
 _COUNTERS = ("_row", "_first_row_E", "_version_E", "_reports_success")
+"""Attributes that are saved with the active trials."""
 _EXTRAS = "extras/"
+"""Prefix of the columns of `Trajectory.extras` in the buffer."""
 
 
 class Collector:
@@ -172,21 +174,12 @@ class Collector:
         self.explorer.load_state_dict(trials["explorer"])
         return True
 
-    def collect(self, policy: Policy, env_steps: int, deterministic: bool) -> Iterator[Trajectory]:
-        """Act for `ceil(env_steps / E)` vector steps and yield each trial when it completes.
-
-        Active trials continue in the next call. Closing the generator early loses the other trials that completed in
-        the same vector step.
-        """
-        for _ in range(-(-env_steps // self.environments.num_envs)):
-            for _, trajectory in self.step(policy, deterministic=deterministic):
-                yield trajectory
-
     def step(self, policy: Policy, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
         """Make one vector step; return the trials that completed, each with the index of its environment.
 
         Raises `UserError` if environments fail too often.
         """
+        # 1. act and step
         now = self._input or self._start_first()
         action = policy.act(now, deterministic=deterministic)
         mask = now.observation.get(ACTION_MASK_KEY)
@@ -200,11 +193,12 @@ class Collector:
         for frames in self._frames.values():
             frames.keep(step.is_transition)
         self._write_transition(now, action, policy, step)
-
+        # 2. cut the trials that ended out of the rows
         self.env_steps += int(np.count_nonzero(step.is_transition))
         ended_E = (step.terminated | step.truncated) & step.is_transition
         self._row += 1
         completed = [(env, self._trajectory(env, step)) for env in np.flatnonzero(ended_E).tolist()]
+        # 3. count faults, and truncate or drop the trials that they interrupted
         worked = bool(step.is_transition.any())
         self.faults.record_faults(step.faults, finished=len(completed), worked=worked)
         if step.failed is not None:
@@ -212,6 +206,7 @@ class Collector:
                 interrupted = np.flatnonzero(step.failed & (now.time > 0)).tolist()
                 completed += [(env, self._trajectory(env, step, is_interrupted=True)) for env in interrupted]
             ended_E |= step.failed
+        # 4. forget the rows of the trials that ended, and prepare the next input
         self._first_row_E[ended_E] = self._row
         for frames in self._frames.values():
             frames.clear(ended_E)
@@ -311,6 +306,7 @@ class Collector:
             # the last observation starts no attempt, though the next input of the policy does
             episode_start = np.append(read("episode_start"), False)
             goals, terminated, truncated = step.goals, bool(step.terminated[env]), bool(step.truncated[env])
+        # images of few timesteps are not compressed
         leaves = observation | {name: leaf for name, leaf in frames.items() if isinstance(leaf, np.ndarray)}
         exact_reward = read("reward")
         reward = exact_reward.astype(np.float32)

@@ -40,7 +40,7 @@ class TrainedPolicy(Policy, Protocol):
 
 
 class Experience(ABC):
-    """Source of trajectories of one process. In this process, in a Ray cluster, or in stored data.
+    """Source of the trajectories of a learner process: its environments, collectors in a Ray cluster, or stored data.
 
     Args:
         environments: For their spaces; stepped by `LocalExperience` only.
@@ -89,8 +89,8 @@ class Experience(ABC):
 
     @property
     def can_pause(self) -> bool:
-        """Whether to pause now: `pause` would lose no part of a trial, or waiting does not help, since several
-        environments have trials that end at different times."""
+        """Whether now is a time for `pause`: no part of a trial is lost, or several environments have trials that end
+        at different times, so that waiting does not help."""
         return True
 
     def pause(self) -> None:

@@ -233,7 +233,7 @@ class Explorer:
     def _repeat(
         self, sampled: Shaped[np.ndarray, "E ..."], is_random_E: Bool[np.ndarray, "E"], horizon: int
     ) -> Shaped[np.ndarray, "E ..."]:
-        """Return the samples, where `repeated_E` the ones that are repeated; repeat the random ones from now on."""
+        """Return the samples, with repeated ones in their place; sample for how long the random ones are repeated."""
         if not self.config.repeat_exponent:
             return sampled
         repeated_E = self.repeated_E

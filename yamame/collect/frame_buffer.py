@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from yamame.data.trajectory import CHUNK_FRAMES, CompressedFrames
+from yamame.data.trajectory import CHUNK_TIMESTEPS, CompressedFrames
 from yamame.types import State
 
 _MIN_NUMBERS = 2048
@@ -11,7 +11,7 @@ _MIN_NUMBERS = 2048
 
 
 class FrameBuffer:
-    """Rows of one leaf in each of E active trials; every `CHUNK_FRAMES` rows of a trial become a compressed chunk.
+    """Rows of one leaf in each of E active trials; every `CHUNK_TIMESTEPS` rows of a trial become a compressed chunk.
 
     A row is written before it is known whether it belongs to the trial: `keep` says so, and otherwise the next row
     replaces it.
@@ -22,7 +22,7 @@ class FrameBuffer:
         """Rows that are not compressed yet; None before the first `write`."""
         self._chunks_E: list[list[bytes]] = []
         self._count_E = np.zeros(0, np.int64)
-        """Number of rows of `_rows` that are kept, less than `CHUNK_FRAMES`."""
+        """Number of rows of `_rows` that are kept, less than `CHUNK_TIMESTEPS`."""
 
     @staticmethod
     def suits(leaf: Shaped[np.ndarray, "E ..."]) -> bool:
@@ -32,7 +32,7 @@ class FrameBuffer:
     def write(self, values: Shaped[np.ndarray, "E ..."]) -> None:
         """Copy the next row of every trial."""
         if self._rows is None:
-            self._rows = np.zeros((len(values), CHUNK_FRAMES, *values.shape[1:]), values.dtype)
+            self._rows = np.zeros((len(values), CHUNK_TIMESTEPS, *values.shape[1:]), values.dtype)
             self._chunks_E = [[] for _ in values]
             self._count_E = np.zeros(len(values), np.int64)
         self._rows[np.arange(len(values)), self._count_E] = values
@@ -41,7 +41,7 @@ class FrameBuffer:
         """Append the rows that were written last to their trials, where `kept_E` is True."""
         assert self._rows is not None
         self._count_E += kept_E
-        for env in np.flatnonzero(self._count_E == CHUNK_FRAMES).tolist():
+        for env in np.flatnonzero(self._count_E == CHUNK_TIMESTEPS).tolist():
             self._chunks_E[env].append(CompressedFrames.compress_chunk(self._rows[env]))
             self._count_E[env] = 0
 
@@ -63,8 +63,8 @@ class FrameBuffer:
         if not chunks:
             return rows
         return CompressedFrames(
-            shape=(len(chunks) * CHUNK_FRAMES + len(rows), *rows.shape[1:]),
-            frames=[*chunks, CompressedFrames.compress_chunk(rows)],
+            shape=(len(chunks) * CHUNK_TIMESTEPS + len(rows), *rows.shape[1:]),
+            chunks=[*chunks, CompressedFrames.compress_chunk(rows)],
             dtype=rows.dtype,
         )
 
@@ -92,7 +92,7 @@ class FrameBuffer:
         if state["rows"] is None:
             return
         rows = state["rows"]
-        self._rows = np.zeros((len(rows), CHUNK_FRAMES, *rows.shape[2:]), rows.dtype)
+        self._rows = np.zeros((len(rows), CHUNK_TIMESTEPS, *rows.shape[2:]), rows.dtype)
         self._rows[:, : rows.shape[1]] = rows
         self._count_E = state["count"].copy()
         data, start = state["chunks"].tobytes(), 0

@@ -1,12 +1,10 @@
 """`Batch`: windows of trajectories, packed end to end as flat tokens; `Predictions`; `LossOutput`.
 
-Window b has tokens `bounds[b] : bounds[b + 1]`, one more than it has transitions (here three and two):
+A window of L transitions has L + 1 tokens; its last token is only bootstrapped from. Here L is three and two:
 
     observation   o0 o1 o2 o3 | o0 o1 o2 | padding
     leaving       r0 r1 r2  0 | r0 r1  0 |  0  0      reward, action, terminated, truncated, extras
     led to it     p  r0 r1 r2 | p  r0 r1 |  0  0      the same shifted by one; p precedes the window
-
-B windows, N tokens, L transitions of a window.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +26,7 @@ ACTING_LOG_PROB = "acting_log_prob"
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """B windows as N flat tokens. A window of L transitions has L + 1 tokens; its last token is only bootstrapped from.
+    """B windows as N flat tokens.
 
     The tokens of window b are `cu_seqlens[b] : cu_seqlens[b + 1]`. Tokens from `cu_seqlens[-1]` on are padding, so that
     batches have few different shapes. `reward`, `terminated`, `truncated`, `action` and `extras` of token n belong to
@@ -222,6 +220,7 @@ def pack(
         "segment_ids": layout.repeated(range(len(windows)), np.int64, padding=num_segments),
         "cu_seqlens": np.pad(layout.bounds, (0, num_segments - len(windows)), mode="edge"),
     }
+    # images are decompressed for their windows alone
     observation = {}
     for name in (*first.observation, *first.lazy_observation):
         leaves = [window.trajectory.read_observation(name, window.start, window.end + 1) for window in windows]

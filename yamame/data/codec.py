@@ -72,12 +72,12 @@ def encode(trajectory: Trajectory, *, compression_level: int = 1) -> bytes:
     metadata["leaves"] += list(ready)
     for name, image in images.items():
         arrays.pop(_OBSERVATION + name, None)
-        metadata.setdefault("packed", {})[name] = {"shape": image.shape, "frames": list(map(len, image.frames))}
+        metadata.setdefault("packed", {})[name] = {"shape": image.shape, "frames": list(map(len, image.chunks))}
     raw = save_safetensors(arrays, metadata={"trajectory": json.dumps(metadata)})
     payload = zstandard.ZstdCompressor(level=compression_level).compress(raw)
     if images:
-        frames = itertools.chain.from_iterable(image.frames for image in images.values())
-        payload = b"".join([_LENGTH.pack(len(payload)), payload, *frames])
+        chunks = itertools.chain.from_iterable(image.chunks for image in images.values())
+        payload = b"".join([_LENGTH.pack(len(payload)), payload, *chunks])
     version = 2 if images else 1
     return _HEADER.pack(MAGIC, version, _checksum(version, payload), len(payload)) + payload
 
@@ -90,17 +90,17 @@ def decode(data: bytes, *, lazy: bool = False, max_bytes: int = MAX_DECODED_BYTE
     """
     version, payload = _checked_payload(data)
     try:
-        frames = b""
+        chunks = b""
         if version == 2:
             head_end = _LENGTH.size + _LENGTH.unpack_from(payload)[0]
-            payload, frames = payload[_LENGTH.size : head_end], payload[head_end:]
+            payload, chunks = payload[_LENGTH.size : head_end], payload[head_end:]
         _check_size(zstandard.frame_content_size(payload), max_bytes)
         raw = zstandard.ZstdDecompressor().decompress(payload)
         arrays = load_safetensors(raw)
         header_bytes = _LENGTH.unpack_from(raw)[0]
         header = json.loads(raw[_LENGTH.size : _LENGTH.size + header_bytes])
         metadata = json.loads(header["__metadata__"]["trajectory"])
-        images = _compressed_frames(metadata.get("packed", {}), frames)
+        images = _compressed_frames(metadata.get("packed", {}), chunks)
         _check_size(sum(math.prod(leaf.shape) for leaf in images.values()), max_bytes)
         if not lazy:
             arrays |= {_OBSERVATION + name: leaf.read(0, leaf.shape[0]) for name, leaf in images.items()}
@@ -164,12 +164,12 @@ def _check_size(size: int, max_bytes: int) -> None:
         raise ValueError(f"it would take {size} bytes, expected at most {max_bytes}")
 
 
-def _compressed_frames(described: dict[str, Any], frames: bytes) -> dict[str, CompressedFrames]:
+def _compressed_frames(described: dict[str, Any], data: bytes) -> dict[str, CompressedFrames]:
     images, offset = {}, 0
     for name, leaf in described.items():
         bounds = list(itertools.accumulate(leaf["frames"], initial=offset))
-        chunks = [frames[start:end] for start, end in itertools.pairwise(bounds)]
-        images[name], offset = CompressedFrames(shape=tuple(leaf["shape"]), frames=chunks), bounds[-1]
+        chunks = [data[start:end] for start, end in itertools.pairwise(bounds)]
+        images[name], offset = CompressedFrames(shape=tuple(leaf["shape"]), chunks=chunks), bounds[-1]
     return images
 
 

@@ -44,6 +44,7 @@ BatchTransform = Callable[[Batch], Batch]
 """Applied to a finished batch in the thread that made it, for example to pin its memory."""
 
 _MAX_RESAMPLES = 1000
+"""Attempts to find a trajectory that can be read."""
 _MAX_REWARD_RESAMPLES = 10
 """Windows that are sampled in place of one without reward, at most: reading them takes time."""
 _SMALL_REWARD = 0.1
@@ -241,13 +242,7 @@ class Sampler:
             UserError: If a trajectory cannot be read any more.
         """
         packed = (self._pack([self._stored_window(each, extras) for each in windows]) for windows in batches)
-        threaded = self.config.prefetch_batches and len(batches) > 1
-        with closing(prefetch(packed, depth=self.config.prefetch_batches) if threaded else packed) as ahead:
-            for _ in batches:
-                started = time.perf_counter()
-                batch = next(ahead)
-                self.wait_seconds += time.perf_counter() - started
-                yield batch
+        return self._ahead(packed, len(batches))
 
     def _stored_window(
         self, window: StoredWindow, extras: Mapping[int, Mapping[str, Shaped[np.ndarray, "T ..."]]]
@@ -281,15 +276,20 @@ class Sampler:
 
     def _iter_batches(self, sources: Sequence[_Source], count: int) -> Generator[Batch, None, None]:
         samples = self._iter_samples(sources, count, self._statistics, copy.deepcopy(self._rng))
-        threaded = self.config.prefetch_batches and count > 1  # a thread for a single batch would only take longer
-        ahead = prefetch(samples, depth=self.config.prefetch_batches) if threaded else samples
-        with closing(ahead):
-            for _ in range(count):
-                started = time.perf_counter()
-                batch, self._statistics, rng_state = next(ahead)
-                self.wait_seconds += time.perf_counter() - started
+        with closing(self._ahead(samples, count)) as ahead:
+            for batch, self._statistics, rng_state in ahead:
                 self._rng.bit_generator.state = rng_state
                 yield batch
+
+    def _ahead(self, source: Generator[_Item, None, None], count: int) -> Generator[_Item, None, None]:
+        """Yield the `count` items of a source, prepared ahead by a thread; add the time spent waiting for them."""
+        threaded = self.config.prefetch_batches and count > 1  # a thread for a single batch would only take longer
+        with closing(prefetch(source, depth=self.config.prefetch_batches) if threaded else source) as ahead:
+            for _ in range(count):
+                started = time.perf_counter()
+                item = next(ahead)
+                self.wait_seconds += time.perf_counter() - started
+                yield item
 
     def _iter_samples(
         self, sources: Sequence[_Source], count: int, statistics: _Statistics, rng: np.random.Generator

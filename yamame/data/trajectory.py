@@ -13,8 +13,8 @@ Observation = Mapping[str, Shaped[np.ndarray, "..."]]
 """Leaf name -> array. A bare observation is one leaf called `observation`; nested ones are joined by `/`."""
 
 
-CHUNK_FRAMES = 64
-"""Timesteps of a chunk of compressed images."""
+CHUNK_TIMESTEPS = 64
+"""Timesteps whose images are compressed together, as a chunk."""
 _BYTE = np.dtype(np.uint8)
 _MIN_COMPRESSED_BYTES = 1 << 18
 """Decompressing a smaller leaf as a whole takes less than a tenth of a millisecond."""
@@ -22,25 +22,25 @@ _MIN_COMPRESSED_BYTES = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class CompressedFrames:
-    """An array in chunks of `CHUNK_FRAMES` rows, decompressed on access. Stored ones are of uint8.
+    """An array in chunks of `CHUNK_TIMESTEPS` rows, decompressed on access. Stored ones are of uint8.
 
-    Raises `ValueError` if `frames` do not hold an array of `shape`.
+    Raises `ValueError` if `chunks` do not hold an array of `shape`.
     """
 
     shape: tuple[int, ...]
-    """Shape of the whole array, rows first."""
-    frames: Sequence[bytes]
-    """Each chunk as a frame of zstd."""
+    """Shape of the whole array; a row is the image of a timestep."""
+    chunks: Sequence[bytes]
+    """Each one compressed by zstd."""
     dtype: np.dtype = _BYTE
 
     def __post_init__(self) -> None:
-        if len(self.frames) != -(-self.shape[0] // CHUNK_FRAMES):
-            raise ValueError(f"{len(self.frames)} frames for {self.shape[0]} rows")
+        if len(self.chunks) != -(-self.shape[0] // CHUNK_TIMESTEPS):
+            raise ValueError(f"{len(self.chunks)} chunks for {self.shape[0]} rows")
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
-        for index, frame in enumerate(self.frames):
-            rows = min(CHUNK_FRAMES, self.shape[0] - index * CHUNK_FRAMES)
-            if zstandard.frame_content_size(frame) != rows * row_bytes:
-                raise ValueError(f"frame {index} does not hold {rows} rows")
+        for index, chunk in enumerate(self.chunks):
+            rows = min(CHUNK_TIMESTEPS, self.shape[0] - index * CHUNK_TIMESTEPS)
+            if zstandard.frame_content_size(chunk) != rows * row_bytes:
+                raise ValueError(f"chunk {index} does not hold {rows} rows")
 
     @staticmethod
     def suits(leaf: Shaped[np.ndarray, "rows ..."]) -> bool:
@@ -49,14 +49,14 @@ class CompressedFrames:
         Only uint8: any byte is a valid pixel, so that chunks that are never read need no validation.
         """
         is_image = leaf.dtype == np.uint8 and leaf.ndim >= 3
-        return is_image and leaf.nbytes >= _MIN_COMPRESSED_BYTES and len(leaf) > 2 * CHUNK_FRAMES
+        return is_image and leaf.nbytes >= _MIN_COMPRESSED_BYTES and len(leaf) > 2 * CHUNK_TIMESTEPS
 
     @staticmethod
     def compress(leaf: UInt8[np.ndarray, "rows ..."], *, compression_level: int) -> "CompressedFrames":
         """Compress each chunk on its own."""
-        chunks = (leaf[start : start + CHUNK_FRAMES] for start in range(0, len(leaf), CHUNK_FRAMES))
-        frames = [CompressedFrames.compress_chunk(chunk, compression_level=compression_level) for chunk in chunks]
-        return CompressedFrames(shape=leaf.shape, frames=frames)
+        parts = (leaf[start : start + CHUNK_TIMESTEPS] for start in range(0, len(leaf), CHUNK_TIMESTEPS))
+        chunks = [CompressedFrames.compress_chunk(part, compression_level=compression_level) for part in parts]
+        return CompressedFrames(shape=leaf.shape, chunks=chunks)
 
     @staticmethod
     def compress_chunk(rows: Shaped[np.ndarray, "rows ..."], *, compression_level: int = 1) -> bytes:
@@ -66,16 +66,16 @@ class CompressedFrames:
     @property
     def nbytes(self) -> int:
         """Compressed size."""
-        return sum(map(len, self.frames))
+        return sum(map(len, self.chunks))
 
     def read(self, start: int, end: int) -> Shaped[np.ndarray, "rows ..."]:
         """Return rows `start` to `end` (exclusive), read-only; decompresses only their chunks."""
-        first = start // CHUNK_FRAMES
+        first = start // CHUNK_TIMESTEPS
         decompressor = zstandard.ZstdDecompressor()
-        chunks = [decompressor.decompress(frame) for frame in self.frames[first : -(-end // CHUNK_FRAMES)]]
-        raw = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        parts = [decompressor.decompress(chunk) for chunk in self.chunks[first : -(-end // CHUNK_TIMESTEPS)]]
+        raw = parts[0] if len(parts) == 1 else b"".join(parts)
         rows = np.frombuffer(raw, self.dtype).reshape(-1, *self.shape[1:])
-        return rows[start - first * CHUNK_FRAMES : end - first * CHUNK_FRAMES]
+        return rows[start - first * CHUNK_TIMESTEPS : end - first * CHUNK_TIMESTEPS]
 
 
 @dataclass(frozen=True, kw_only=True)

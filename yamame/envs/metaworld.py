@@ -22,8 +22,6 @@ MAX_ATTEMPT_LENGTH = 500
 """Steps after which Meta-World itself ends an attempt and raises."""
 BENCHMARKS = ("ML10", "ML45")
 """Benchmarks whose test tasks differ from the training tasks, such as opening a door after closing it."""
-VARIATIONS = 50
-"""Variations of a task in each split: positions of the goal and the objects."""
 
 Split = Literal["train", "test"]
 

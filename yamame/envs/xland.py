@@ -24,7 +24,8 @@ SHAPES = ("BALL", "SQUARE", "PYRAMID", "KEY", "HEX", "STAR")
 COLORS = ("RED", "GREEN", "BLUE", "PURPLE", "YELLOW", "GREY")
 ACTIONS = 6
 """Forward, turn right, turn left, pick up, put down, toggle."""
-_GOAL_LENGTH, _RULE_LENGTH = 5, 7
+_RULE_LENGTH = 7
+"""Numbers of an encoded rule."""
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def build_components(
     steps_envs = not (config.offline.is_offline_only or connection)
     num_envs = config.num_envs if steps_envs else config.env.required_num_envs or 1
     build = partial(config.env.build, num_envs, env_seed)
-    # only one may be able to exist, and the port of the one that was probed may take a moment to become free
+    # where only one can exist: the port of the one that was made to read its limits may take a moment to become free
     closes = config.closes_training_envs
     with kept_num_threads():
         envs = restart_with_retries(build, "the training environment", []) if closes else build()

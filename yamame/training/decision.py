@@ -44,7 +44,9 @@ class Decision:
     is_collected: bool
     """Whether all ranks have made the vector steps of this iteration."""
     evaluate: bool
+    """Whether an evaluation follows the updates of this iteration."""
     save: bool
+    """Whether a checkpoint follows them."""
     until_trial_end: bool = False
     """Whether the next iteration ends at the end of a trial, since an evaluation is due that closes the environment."""
     signal: str

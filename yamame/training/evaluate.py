@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -36,6 +36,16 @@ from yamame.run_config import MAX_TRIALS, RunConfig
 
 MIN_ATTEMPT_FRACTION = 0.5
 """Adaptation curves end at the last attempt that at least this fraction of the trials started."""
+EVALUATION_SEED = 1_000_000
+"""Default seed of the evaluation after training and of `yamame eval`.
+
+The first task of each environment is the same in every evaluation with the same number of environments; later tasks are
+too, unless the environment samples random numbers in `step`.
+"""
+SELECTION_SEED = 2_000_000
+"""Seed of the evaluations during training, which choose the best checkpoint and when to stop. The final result is on
+other tasks: of a maximum over many evaluations of the same trials, a part is luck."""
+_MAX_SEED = 1 << 63
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,22 +183,6 @@ def _pairs(low: Float64[np.ndarray, "n"], high: Float64[np.ndarray, "n"]) -> lis
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
-EVALUATION_SEED = 1_000_000
-"""Default seed of the evaluation after training and of `yamame eval`.
-
-The first task of each environment is the same in every evaluation with the same number of environments; later tasks are
-too, unless the environment samples random numbers in `step`.
-"""
-
-
-SELECTION_SEED = 2_000_000
-"""Seed of the evaluations during training, which choose the best checkpoint and when to stop. The final result is on
-other tasks: of a maximum over many evaluations of the same trials, a part is luck."""
-
-
-_MAX_SEED = 1 << 63
-
-
 def check_seed(seed: int) -> None:
     """Raise `UserError` for a seed that random generators do not accept."""
     _check_whole("seed", seed)
@@ -303,34 +297,46 @@ def _start(
 
     If it `is_first`, no environment was reset before: one that fails in its reset twice will not work later.
     """
-    failed_resets = 0
-
-    def start() -> Collector:
-        with kept_num_threads():
-            envs = env.build(env.required_num_envs or min(trials, config.resolved_eval_num_envs), seed)
-        try:
-            collector = _collector(envs, config.fault_tolerance)
-            collector.start()
-        except ENV_ERRORS as error:
-            envs.close()
-            nonlocal failed_resets
-            failed_resets += 1
-            if not is_first or not is_recoverable(error):
-                raise
-            if failed_resets > 1:
-                if trace := fault_from_exception(error, "").traceback:
-                    print(trace, file=sys.stderr)
-                raise UserError(str(first_reset_error(error))) from error
-            return start()
-        except BaseException:
-            envs.close()
-            raise
-        return collector
-
-    remedy = "fix the environment"
+    num_envs = env.required_num_envs or min(trials, config.resolved_eval_num_envs)
+    name, remedy = "the environments of an evaluation", "fix the environment"
     if beside_training and not config.closes_training_envs:
         remedy += ", or pass eval.close_training_envs=True if it cannot exist beside those of training"
-    return restart_with_retries(start, "the environments of an evaluation", [], remedy=remedy)
+
+    def make() -> TrialVectorEnv:
+        with kept_num_threads():
+            return env.build(num_envs, seed)
+
+    if is_first:
+        return _reset_twice(lambda: restart_with_retries(make, name, [], remedy=remedy), config)
+    return restart_with_retries(lambda: _reset(make(), config), name, [], remedy=remedy)
+
+
+def _reset(envs: TrialVectorEnv, config: RunConfig) -> Collector:
+    """Return a collector of environments that are reset; they are closed if that fails."""
+    try:
+        collector = _collector(envs, config.fault_tolerance)
+        collector.start()
+    except BaseException:
+        envs.close()
+        raise
+    return collector
+
+
+def _reset_twice(make: Callable[[], TrialVectorEnv], config: RunConfig) -> Collector:
+    """Make and reset environments. If their reset fails, make and reset others; if that fails, raise `UserError`."""
+    try:
+        return _reset(make(), config)
+    except ENV_ERRORS as error:
+        if not is_recoverable(error):
+            raise
+    try:
+        return _reset(make(), config)
+    except ENV_ERRORS as error:
+        if not is_recoverable(error):
+            raise
+        if trace := fault_from_exception(error, "").traceback:
+            print(trace, file=sys.stderr)
+        raise first_reset_error(error) from error
 
 
 def _metrics(group: str, result: EvalResult) -> dict[str, float]:

@@ -202,10 +202,12 @@ def _train_new(
             trainer = Trainer(config, directory, distributed=distributed, callbacks=callbacks)
             if distributed.is_main:
                 task = config.env.task_spec(trainer.experience.environments)
-                remarks = config.algorithm.remarks(task, offline_only=config.offline.is_offline_only)
-                context_length = config.resolved_context_length
-                remarks += offline
-                for remark in (*remarks, *config.algorithm.memory_remarks(task, context_length=context_length)):
+                remarks = [
+                    *config.algorithm.remarks(task, offline_only=config.offline.is_offline_only),
+                    *offline,
+                    *config.algorithm.memory_remarks(task, context_length=config.resolved_context_length),
+                ]
+                for remark in remarks:
                     print(remark, file=sys.stderr)
             _write_run_files(trainer, metadata)
             return _train_and_evaluate(trainer, shown, quiet=quiet, track=track)

@@ -1,9 +1,5 @@
 """`Trainer`: the training loop. Build, then collect, store, sample, update, evaluate, save a checkpoint.
 
-    environments ── collect ──> trajectories ── store ──> replay ── sample ──> batches ── update ──> weights
-         ^                                                                                              │
-         └────────────────────────────────── load weights into the policy ──────────────────────────────┘
-
 One iteration collects one trial per environment (or `env_steps_per_iteration`), then makes the updates that
 `updates_per_env_step` allows. It can be interrupted after any vector step or update, and resumed.
 """

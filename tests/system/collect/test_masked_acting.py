@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from action_environments import SPACES, forbidding
+from collecting import collect_trials
 from tiny_agents import TINY_AGENT
 
 from yamame.algorithms.amago.agent import Agent
@@ -54,7 +55,8 @@ def collected(
     trials = trials_of(kind)
     policy = NetworkPolicy(agent_of(trials), num_envs=ROWS, generator=torch.Generator().manual_seed(1))
     explorer = Explorer(exploration, trials.action_space, ROWS, np.random.default_rng(3))
-    return list(Collector(trials, "masked", explorer).collect(policy, steps, deterministic))
+    collector = Collector(trials, "masked", explorer)
+    return list(collect_trials(collector, policy, steps, deterministic=deterministic))
 
 
 @every_kind

@@ -2,6 +2,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from collecting import collect_trials
 from fake_rollout import (
     NUM_ACTIONS,
     AttemptLengths,
@@ -44,7 +45,7 @@ def assert_follows_script(trajectories: list[Trajectory], lengths: AttemptLength
 def test_two_attempts_and_a_second_trial_by_hand():
     environments = ScriptedEnvironments(1, lambda env, trial: [2, 1])
     policy = WatchingPolicy()
-    first, second = collector_of(environments).collect(policy, 6, deterministic=True)
+    first, second = collect_trials(collector_of(environments), policy, 6, deterministic=True)
 
     np.testing.assert_array_equal(
         first.observation["observation"], [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 1, 1]]
@@ -87,7 +88,7 @@ def test_a_late_reset_records_nothing_and_shows_the_first_observation():
     environments = ScriptedEnvironments(1, lambda env, trial: [1, 2], late=frozenset({0}))
     policy = WatchingPolicy()
     collector = collector_of(environments)
-    trajectories = list(collector.collect(policy, 10, deterministic=True))
+    trajectories = list(collect_trials(collector, policy, 10, deterministic=True))
     assert_follows_script(trajectories, lambda env, trial: [1, 2])
     assert len(trajectories) == 2
     assert collector.env_steps == 6  # of ten calls, four only delivered an observation
@@ -120,7 +121,7 @@ def test_every_trajectory_follows_its_script(data):
     collector, policy = collector_of(environments), WatchingPolicy()
     trajectories, vector_steps = [], 0
     for env_steps in data.draw(st.lists(st.integers(0, 200), min_size=1, max_size=5)):
-        trajectories += collector.collect(policy, env_steps, deterministic=True)
+        trajectories += collect_trials(collector, policy, env_steps, deterministic=True)
         vector_steps += -(-env_steps // num_envs)
         assert len(environments.executed) == vector_steps
     assert_follows_script(trajectories, lengths)
@@ -143,7 +144,7 @@ def test_a_long_trial_among_short_ones_and_across_calls():
         return [400] if env == 0 else [3, 4]
 
     collector, policy = collector_of(ScriptedEnvironments(2, lengths)), WatchingPolicy()
-    trajectories = [t for _ in range(30) for t in collector.collect(policy, 60, deterministic=True)]
+    trajectories = [t for _ in range(30) for t in collect_trials(collector, policy, 60, deterministic=True)]
     assert_follows_script(trajectories, lengths)
     assert {env: len(trials) for env, trials in by_environment(trajectories).items()} == {0: 2, 1: 900 // 7}
 
@@ -153,7 +154,7 @@ def test_the_action_executed_is_the_one_that_is_stored_and_shown(space):
     environments = ScriptedEnvironments(3, lambda env, trial: [4 + env], action_space=space)
     policy = WatchingPolicy(space)
     collector = collector_of(environments, EpsilonGreedy())
-    trajectories = by_environment(list(collector.collect(policy, 300, deterministic=False)))
+    trajectories = by_environment(list(collect_trials(collector, policy, 300)))
     executed = np.stack(environments.executed)
     changed = 0
     for env, trials in trajectories.items():
@@ -179,7 +180,7 @@ def test_extras_are_those_of_the_executed_action_and_its_noise():
     schedule = EpsilonGreedy(anneal_env_steps=300)
     collector = collector_of(environments, schedule)
     epsilons = []
-    for trajectory in collector.collect(Recording(), 300, deterministic=False):
+    for trajectory in collect_trials(collector, Recording(), 300):
         np.testing.assert_array_equal(trajectory.extras["executed"], trajectory.action)
         epsilons += trajectory.extras["epsilon"].tolist()
     assert max(epsilons) == schedule.initial_eps and min(epsilons) < 0.2
@@ -214,36 +215,28 @@ def test_exploration_gets_the_steps_so_far_and_the_horizon():
             return np.zeros(len(time_E))
 
     collector = collector_of(ScriptedEnvironments(2, lambda env, trial: [2 + env]), Listening())
-    list(collector.collect(WatchingPolicy(), 7, deterministic=False))
+    list(collect_trials(collector, WatchingPolicy(), 7))
     assert arguments == [([0, 0], 1000, 0), ([1, 1], 1000, 2), ([0, 2], 1000, 4), ([1, 0], 1000, 6)]
     assert collector.env_steps == 8
 
 
 def test_no_success_where_none_is_announced():
     collector = collector_of(ScriptedEnvironments(1, lambda env, trial: [2], announces_success=False))
-    (trajectory,) = collector.collect(WatchingPolicy(), 2, deterministic=True)
+    (trajectory,) = collect_trials(collector, WatchingPolicy(), 2, deterministic=True)
     assert trajectory.success is None
 
 
 def test_trajectories_own_their_arrays():
     collector, policy = collector_of(ScriptedEnvironments(2, lambda env, trial: [5])), WatchingPolicy()
-    kept = list(collector.collect(policy, 10, deterministic=True))
-    list(collector.collect(policy, 500, deterministic=True))
+    kept = list(collect_trials(collector, policy, 10, deterministic=True))
+    list(collect_trials(collector, policy, 500, deterministic=True))
     assert_follows_script(kept, lambda env, trial: [5])
-
-
-def test_an_abandoned_generator_leaves_a_whole_vector_step_behind():
-    environments = ScriptedEnvironments(1, lambda env, trial: [3])
-    collector, policy = collector_of(environments), WatchingPolicy()
-    trajectories = [next(collector.collect(policy, 100, deterministic=True)) for _ in range(3)]
-    assert_follows_script(trajectories, lambda env, trial: [3])
-    assert collector.env_steps == 9
 
 
 def test_an_environment_that_raises_spoils_no_trajectory():
     environments = ScriptedEnvironments(2, lambda env, trial: [3])
     collector, policy = collector_of(environments), WatchingPolicy()
-    list(collector.collect(policy, 2, deterministic=True))
+    list(collect_trials(collector, policy, 2, deterministic=True))
     step = environments.step
 
     def fails(action: np.ndarray) -> None:
@@ -251,17 +244,17 @@ def test_an_environment_that_raises_spoils_no_trajectory():
 
     environments.step = fails
     with pytest.raises(RuntimeError):
-        list(collector.collect(policy, 2, deterministic=True))
+        list(collect_trials(collector, policy, 2, deterministic=True))
     environments.step = step
-    assert_follows_script(list(collector.collect(policy, 4, deterministic=True)), lambda env, trial: [3])
+    assert_follows_script(list(collect_trials(collector, policy, 4, deterministic=True)), lambda env, trial: [3])
 
 
 def test_restart_begins_new_trials_everywhere_and_keeps_count():
     environments = ScriptedEnvironments(2, lambda env, trial: [3])
     collector, policy = collector_of(environments), WatchingPolicy()
-    list(collector.collect(policy, 4, deterministic=True))
+    list(collect_trials(collector, policy, 4, deterministic=True))
     collector.reset_trials()
-    trajectories = list(collector.collect(policy, 6, deterministic=True))
+    trajectories = list(collect_trials(collector, policy, 6, deterministic=True))
     assert len(trajectories) == 2
     assert_follows_script(trajectories, lambda env, trial: [3])
     assert collector.env_steps == 10
@@ -270,9 +263,7 @@ def test_restart_begins_new_trials_everywhere_and_keeps_count():
 def test_same_seed_same_trajectories():
     def run(seed: int) -> list[Trajectory]:
         environments = ScriptedEnvironments(3, lambda env, trial: [4 + env])
-        return list(
-            collector_of(environments, BilevelEpsilonGreedy(), seed).collect(WatchingPolicy(), 200, deterministic=False)
-        )
+        return list(collect_trials(collector_of(environments, BilevelEpsilonGreedy(), seed), WatchingPolicy(), 200))
 
     for left, right in zip(run(1), run(1), strict=True):
         assert_same_trajectory(left, right)

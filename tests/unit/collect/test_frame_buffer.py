@@ -12,10 +12,10 @@ from yamame.collect.collector import Collector, RandomPolicy
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.frame_buffer import FrameBuffer
 from yamame.data.codec import decode, encode
-from yamame.data.trajectory import CHUNK_FRAMES, CompressedFrames, Trajectory
+from yamame.data.trajectory import CHUNK_TIMESTEPS, CompressedFrames, Trajectory
 from yamame.envs.env_fn import EnvFnConfig
 
-LENGTHS = (CHUNK_FRAMES - 1, CHUNK_FRAMES, 3 * CHUNK_FRAMES + 5)
+LENGTHS = (CHUNK_TIMESTEPS - 1, CHUNK_TIMESTEPS, 3 * CHUNK_TIMESTEPS + 5)
 
 
 class Numbered(gymnasium.Env[Any, Any]):
@@ -58,7 +58,7 @@ def test_trials_of_any_length_come_back(dtype: Any) -> None:
     assert len(trials) == 2 * 2 * len(LENGTHS) and {len(trial) for trial in trials} == set(LENGTHS)
     for trial in trials:
         stored = np.uint8 if dtype == np.uint8 else np.bool_ if dtype == np.bool_ else np.float32
-        assert bool(trial.lazy_observation) is (len(trial) >= CHUNK_FRAMES)
+        assert bool(trial.lazy_observation) is (len(trial) >= CHUNK_TIMESTEPS)
         step = (trial.observation["step"][:, 0] % 200).astype(stored)
         for read in (trial, decode(encode(trial)), decode(encode(trial), lazy=True)):
             image = read.read_observation("image", 0, len(trial) + 1)
@@ -68,7 +68,7 @@ def test_trials_of_any_length_come_back(dtype: Any) -> None:
 
 def test_memory_of_trials_in_flight_is_that_of_their_chunks() -> None:
     frames = FrameBuffer()
-    for _ in range(10 * CHUNK_FRAMES):
+    for _ in range(10 * CHUNK_TIMESTEPS):
         frames.write(np.zeros((2, 64, 64, 3), np.uint8))
         frames.keep(np.ones(2, np.bool_))
     assert frames.state_dict()["chunks"].nbytes < 64 * 64 * 3
@@ -76,11 +76,11 @@ def test_memory_of_trials_in_flight_is_that_of_their_chunks() -> None:
 
 def test_a_row_that_is_not_kept_is_replaced_and_a_cut_trial_ends_with_it() -> None:
     frames = FrameBuffer()
-    for number in range(2 * CHUNK_FRAMES + 3):
+    for number in range(2 * CHUNK_TIMESTEPS + 3):
         frames.write(np.full((2, 50, 50), number, np.uint8))
         frames.keep(np.array([True, number % 2 == 0]))
     last = np.full((50, 50), 255, np.uint8)
-    expected = {0: [*range(2 * CHUNK_FRAMES + 3), 255], 1: [*range(0, 2 * CHUNK_FRAMES + 3, 2), 255]}
+    expected = {0: [*range(2 * CHUNK_TIMESTEPS + 3), 255], 1: [*range(0, 2 * CHUNK_TIMESTEPS + 3, 2), 255]}
     for env, numbers in expected.items():
         found = frames.read(env, last)
         assert isinstance(found, CompressedFrames)

@@ -5,6 +5,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from collecting import collect_trials
 from gymnasium import spaces
 
 from yamame.collect.collector import Collector, RandomPolicy
@@ -75,7 +76,7 @@ def collect(pays: type[Pays], num_workers: int = 0) -> tuple[Collector, list[Tra
     collector = Collector(envs, "", Explorer(NoExploration(), envs.action_space, 2, np.random.default_rng(0)))
     try:
         policy = RandomPolicy(envs.action_space, np.random.default_rng(0))
-        return collector, list(collector.collect(policy, 20, deterministic=False))
+        return collector, list(collect_trials(collector, policy, 20))
     finally:
         collector.close()
 

@@ -20,7 +20,7 @@ from yamame.data.codec import (
 )
 from yamame.data.sampler import ReplayConfig, Sampler
 from yamame.data.schema import TrajectorySchema
-from yamame.data.trajectory import CHUNK_FRAMES, CompressedFrames, Trajectory
+from yamame.data.trajectory import CHUNK_TIMESTEPS, CompressedFrames, Trajectory
 
 LENGTH = 200
 FRAME = (32, 32, 3)
@@ -39,7 +39,7 @@ def with_frames(length: int = LENGTH, *, tag: int = 0) -> Trajectory:
     [
         (np.zeros((LENGTH, *FRAME), np.uint8), True),
         (np.zeros((LENGTH, *FRAME), np.float32), False),  # whose values are checked
-        (np.zeros((2 * CHUNK_FRAMES, 64, 64, 3), np.uint8), False),  # no longer than what is read anyhow
+        (np.zeros((2 * CHUNK_TIMESTEPS, 64, 64, 3), np.uint8), False),  # no longer than what is read anyhow
         (np.zeros((LENGTH, 7, 9), np.uint8), False),  # small
         (np.zeros((LENGTH, 5000), np.uint8), False),  # no frame
     ],
@@ -80,9 +80,9 @@ def test_only_the_chunks_of_a_window_are_decompressed(monkeypatch: pytest.Monkey
             return original().decompress(frame)
 
     monkeypatch.setattr("yamame.data.trajectory.zstandard.ZstdDecompressor", Counting)
-    packed.read_observation("image", CHUNK_FRAMES + 3, 2 * CHUNK_FRAMES - 1)
+    packed.read_observation("image", CHUNK_TIMESTEPS + 3, 2 * CHUNK_TIMESTEPS - 1)
     assert len(chunks) == 1
-    packed.read_observation("image", CHUNK_FRAMES - 1, 2 * CHUNK_FRAMES)
+    packed.read_observation("image", CHUNK_TIMESTEPS - 1, 2 * CHUNK_TIMESTEPS)
     assert len(chunks) == 3
 
 
@@ -141,8 +141,8 @@ def test_a_flip_of_any_byte_is_noticed(byte: int) -> None:
         decode(bytes(record), lazy=True)
 
 
-def test_frames_that_do_not_fit_their_description_are_noticed() -> None:
-    frames = CompressedFrames.compress(with_frames().observation["image"], compression_level=1).frames
+def test_chunks_that_do_not_fit_their_description_are_noticed() -> None:
+    chunks = CompressedFrames.compress(with_frames().observation["image"], compression_level=1).chunks
     for shape in [(LENGTH + 1, 32, 32), (LENGTH + 100, *FRAME)]:
         with pytest.raises(ValueError, match="rows"):
-            CompressedFrames(shape=shape, frames=frames)
+            CompressedFrames(shape=shape, chunks=chunks)

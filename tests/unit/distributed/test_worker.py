@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from collecting import collect_trials
 from pool_config import pool_config
 from troubled import Troubled
 
@@ -76,7 +77,7 @@ def test_it_makes_what_a_collector_of_this_process_makes(config: RunConfig) -> N
     policy = NetworkPolicy(agent, num_envs=4, generator=generator)
     policy.load_weights(agent, version=5)
     explorer = Explorer(config.exploration, trials.action_space, 4, np.random.default_rng(exploring))
-    expected = list(Collector(trials, config.env.task_name, explorer).collect(policy, 4 * 42, False))
+    expected = list(collect_trials(Collector(trials, config.env.task_name, explorer), policy, 4 * 42))
     assert len(expected) == 4 * 10
 
     results = work_through(CollectorWorker(config, seed=SEED), [42], weights(agent, 5))

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from collecting import collect_trials
 from gymnasium import spaces
 from tiny import TINY_RUN
 
@@ -115,7 +116,7 @@ def collector(kind: str, **settings: Any) -> Collector:
 @cache
 def trials_of(kind: str) -> list[Trajectory]:
     one = collector(kind)
-    return list(one.collect(RandomPolicy(one.environments.action_space, np.random.default_rng(1)), 320, False))
+    return list(collect_trials(one, RandomPolicy(one.environments.action_space, np.random.default_rng(1)), 320))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -132,3 +132,9 @@ def test_a_task_of_a_partial_function_has_its_name() -> None:
         """Stand for a function that makes an environment."""
 
     assert EnvFnConfig(env_fn=partial(partial(beacon), 3), horizon=1).task_name == "beacon"
+
+
+def test_settings_that_earlier_versions_had_play_no_part() -> None:
+    fields = flatten_config(BASE)
+    earlier = {**fields, "replay.max_disk_bytes": 1 << 40, "ray.orphan_timeout_seconds": 9.0}
+    assert experiment_settings(earlier) == experiment_settings(fields)

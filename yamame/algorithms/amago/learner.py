@@ -22,7 +22,7 @@ from yamame.algorithms.amago.novelty import NoveltyLearner
 from yamame.algorithms.base import Algorithm, Metrics
 from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
 from yamame.algorithms.dropout import DropoutSeeds
-from yamame.algorithms.optimizer import ClippedAdamW
+from yamame.algorithms.optimizer import ClippedAdamW, lr_decay
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
@@ -87,8 +87,7 @@ class LearnerConfig:
     def lr_at(self, update: int) -> float:
         """Return the learning rate of an update, counted from 1."""
         warmup = min(1.0, update / max(1, self.lr_warmup_updates))
-        decay = 1.0 - 0.9 * min(1.0, update / self.lr_decay_updates) if self.lr_decay_updates else 1.0
-        return self.learning_rate * warmup * decay
+        return self.learning_rate * warmup * lr_decay(update, self.lr_decay_updates)
 
 
 class Learner(Algorithm):

@@ -14,15 +14,12 @@ from yamame.algorithms.distillation.agent import DistillationAgent
 from yamame.algorithms.distillation.losses import imitation_loss
 from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
 from yamame.algorithms.dropout import DropoutSeeds
-from yamame.algorithms.optimizer import ClippedAdamW
+from yamame.algorithms.optimizer import ClippedAdamW, lr_decay
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import check_range
 from yamame.nets.compute import CPU_FLOAT32, BoundedRunAhead, Compute
 from yamame.nets.ops import load_generator_state
-
-_DECAYED = 0.1
-"""Fraction of the learning rate at the end of its decay."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +50,7 @@ class DistillationLearnerConfig:
     def lr_at(self, update: int) -> float:
         """Return the learning rate of an update, counted from 1."""
         warmup = min(1.0, update / max(1, self.lr_warmup_updates))
-        progress = min(1.0, update / self.lr_decay_updates) if self.lr_decay_updates else 0.0
-        return self.learning_rate * warmup * (1.0 - (1.0 - _DECAYED) * progress)
+        return self.learning_rate * warmup * lr_decay(update, self.lr_decay_updates)
 
 
 class Distillation(Algorithm):

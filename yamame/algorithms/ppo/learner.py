@@ -13,7 +13,7 @@ from typing_extensions import override
 from yamame.algorithms.base import Algorithm, Metrics, Replay
 from yamame.algorithms.divergence import check_divergence
 from yamame.algorithms.on_policy import Annotations, NewTrials, PassesConfig
-from yamame.algorithms.optimizer import ClippedAdamW
+from yamame.algorithms.optimizer import ClippedAdamW, lr_decay
 from yamame.algorithms.ppo.advantages import RunningDeviation, generalized_advantages
 from yamame.algorithms.ppo.agent import PPOAgent
 from yamame.algorithms.ppo.losses import ValueErrorKind, policy_loss, value_loss
@@ -25,8 +25,6 @@ from yamame.nets.ops import load_generator_state, masked_mean
 
 LOG_PROB, VALUE, ADVANTAGE, VALUE_TARGET = "log_prob_before", "value_before", "advantage", "value_target"
 """Keys of `Batch.extras`: what was computed before the updates of an iteration."""
-_DECAYED = 0.1
-"""Fraction of the learning rate at the end of its decay."""
 _SPREAD_RATE = 0.01
 """Update rate, once an iteration, of the deviation of value targets that `min_advantage_scale` is a fraction of."""
 _KL_MARGIN = 1.5
@@ -88,8 +86,7 @@ class PPOLearnerConfig:
 
     def lr_at(self, env_steps: int) -> float:
         """Return the learning rate after trials of so many steps."""
-        progress = min(1.0, env_steps / self.lr_decay_env_steps) if self.lr_decay_env_steps else 0.0
-        return self.learning_rate * (1.0 - (1.0 - _DECAYED) * progress)
+        return self.learning_rate * lr_decay(env_steps, self.lr_decay_env_steps)
 
 
 class PPO(Algorithm):

@@ -272,11 +272,11 @@ class TokenShift(nn.Module):
         super().__init__()
         self.before = nn.Linear(input_size, width, bias=False)
 
-    def forward(self, timestep_ND: Float[Tensor, "N D"], position_N: Int64[Tensor, "N"]) -> Float[Tensor, "N W"]:
+    def forward(self, timestep_ND: Float[Tensor, "N D"], position_N: Int64[Tensor, "N"]) -> Float[Tensor, "N S"]:
         """Return the addition to each token's embedding. `position_N` is 0 at the start of a window."""
         before_ND = torch.where((position_N > 0)[:, None], timestep_ND.roll(1, dims=0), 0.0)
-        added_NW: Tensor = self.before(before_ND)
-        return added_NW
+        added_NS: Tensor = self.before(before_ND)
+        return added_NS
 
 
 class ShiftState:
