@@ -26,8 +26,10 @@ from yamame.algorithms.amago.novelty_acting import PolicyWithNovelty
 from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.batch import Batch
+from yamame.data.goals import INSTRUCTION_KEY
 from yamame.data.step import PolicyInput
 
+OF_COORDINATES = (f"{INSTRUCTION_KEY}=instruction_coordinates",)
 NOVELTY = NoveltyConfig(trial_fraction=0.5, num_updates=100, hidden_sizes=(16, 16))
 ENVS = 4
 
@@ -345,3 +347,17 @@ def test_it_acts_from_its_first_update_on() -> None:
     learner.update(batch_of(reward=0.0))
     collecting.load_weights(learner.agent, version=1)
     assert collecting._acts_for_novelty_E.tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("others", [{}, {"here": spaces.Box(0.0, 20.0, (2,))}], ids=["alone", "beside numbers"])
+def test_an_instruction_has_no_novelty(others: dict[str, spaces.Space]) -> None:
+    instruction = spaces.Box(0.0, 20.0, (3, 2), np.float32)
+    agent = Agent(
+        replace(TINY_AGENT, timestep_encoder=replace(TINY_AGENT.timestep_encoder, encoder_overrides=OF_COORDINATES)),
+        observation_space=spaces.Dict({INSTRUCTION_KEY: instruction, **others}),
+        action_space=DISCRETE,
+        context_length=4,
+        horizon=4,
+        novelty=NOVELTY,
+    )
+    assert (agent.novelty is None) == (not others)

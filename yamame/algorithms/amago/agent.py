@@ -16,7 +16,7 @@ from yamame.algorithms.amago.gammas import PAPER_CONTINUOUS, PAPER_DISCRETE
 from yamame.algorithms.amago.losses.td import TargetValues
 from yamame.algorithms.amago.losses.world_model import WorldModel
 from yamame.algorithms.amago.moving_copies import MovingCopies
-from yamame.algorithms.amago.novelty import NoveltyConfig, NoveltyPolicy
+from yamame.algorithms.amago.novelty import NoveltyConfig, NoveltyPolicy, has_observation
 from yamame.algorithms.networks import NetworksConfig
 from yamame.data.actions import PolicyActionSpace, num_choices
 from yamame.data.batch import Batch, Predictions
@@ -162,7 +162,7 @@ class Agent(ActingModel):
             )
 
         self.novelty: NoveltyPolicy | None = None
-        if novelty is not None and novelty.is_enabled:
+        if novelty is not None and novelty.is_enabled and has_observation(self.timestep_encoder):
             self.novelty = NoveltyPolicy(
                 novelty,
                 timestep_encoder=self.timestep_encoder,

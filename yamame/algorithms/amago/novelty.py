@@ -96,7 +96,7 @@ class NoveltyPolicy(nn.Module):
     Args:
         config: Sizes.
         timestep_encoder: That of the agent, which normalizes the features.
-        leaves: Observation by leaf.
+        leaves: Observation by leaf; there is something to observe (`has_observation`).
         action_space: Action space of the policy.
         embeds: Choices of actions are embedded, as in `AgentConfig.embeds`.
     """
@@ -112,7 +112,7 @@ class NoveltyPolicy(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self.encoded = tuple(name for name in timestep_encoder.encoded if name != INSTRUCTION_KEY)
+        self.encoded = _encoded_leaves(timestep_encoder)
         """Leaves that are no vector features."""
         sizes = [min(torch.Size(stored_shape(leaves[name])).numel(), MAX_LEAF_NUMBERS) for name in self.encoded]
         self.leaf_normalizer = InputNormalizer(sum(sizes))
@@ -330,6 +330,15 @@ class NoveltyLearner:
         """Restore the result of `state_dict`."""
         self.optimizer.load_state_dict(state["optimizer"])
         self.rewarded_fraction, self._is_due = state["rewarded_fraction"], state["is_due"]
+
+
+def has_observation(timestep_encoder: TimestepEncoder) -> bool:
+    """Return whether there is anything in an observation that can be new: more than an instruction."""
+    return bool(timestep_encoder.observation_size or _encoded_leaves(timestep_encoder))
+
+
+def _encoded_leaves(timestep_encoder: TimestepEncoder) -> tuple[str, ...]:
+    return tuple(name for name in timestep_encoder.encoded if name != INSTRUCTION_KEY)
 
 
 def _averaged(number_NM: Float[Tensor, "N M"]) -> Float[Tensor, "N m"]:
