@@ -15,12 +15,14 @@ from yamame.run_config import RunConfig
 RECIPE = RecipeInfo(
     summary="Find out which of two arms pays, and pull it.",
     command="yamame train bandit",
-    score="best possible 73.8 of 100 pulls (random 50)",
+    minutes="5 to 10",
+    score="71.7 of 100 pulls (best possible 73.8, random 50)",
     cost="12,500 updates, 5 to 10 minutes of one CPU core",
+    expected={"": "71.7 [69.8, 73.7] of 100 pulls after 50,000 steps (seed 0; best possible 73.8, random 50)"},
 )
 
 
-def config(env: BanditConfig = BanditConfig(), *, env_steps: int = 100_000) -> RunConfig:
+def config(env: BanditConfig = BanditConfig(), *, env_steps: int = 50_000) -> RunConfig:
     """The run for a number of arms and pulls."""
     return default_config(env, env_steps=env_steps)
 
