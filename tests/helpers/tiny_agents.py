@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from yamame.algorithms.amago.agent import Agent, AgentConfig
-from yamame.algorithms.amago.novelty import NoveltyConfig
+from yamame.algorithms.amago.novelty import NoveltyPolicyConfig
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import ActorConfig
@@ -104,7 +104,7 @@ def tiny_agent(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
     averaged: bool = False,
-    novelty: NoveltyConfig | None = None,
+    novelty: NoveltyPolicyConfig | None = None,
 ) -> Agent:
     with torch.random.fork_rng():
         torch.manual_seed(seed)

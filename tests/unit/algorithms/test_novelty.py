@@ -21,7 +21,7 @@ from tiny_agents import (
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
-from yamame.algorithms.amago.novelty import MAX_LEAF_NUMBERS, NoveltyConfig, NoveltyPolicy
+from yamame.algorithms.amago.novelty import MAX_LEAF_NUMBERS, NoveltyPolicy, NoveltyPolicyConfig
 from yamame.algorithms.amago.novelty_acting import PolicyWithNovelty
 from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.actions import ACTION_MASK_KEY
@@ -30,7 +30,7 @@ from yamame.data.goals import INSTRUCTION_KEY
 from yamame.data.step import PolicyInput
 
 OF_COORDINATES = (f"{INSTRUCTION_KEY}=instruction_coordinates",)
-NOVELTY = NoveltyConfig(trial_fraction=0.5, num_updates=100, hidden_sizes=(16, 16))
+NOVELTY = NoveltyPolicyConfig(trial_fraction=0.5, num_updates=100, hidden_sizes=(16, 16))
 ENVS = 4
 
 
@@ -39,7 +39,7 @@ def batch_of(action_space: ActionSpace = DISCRETE, *, reward: float | None = Non
     return batch if reward is None else replace(batch, reward=torch.full_like(batch.reward, reward))
 
 
-def learner_of(action_space: ActionSpace = DISCRETE, novelty: NoveltyConfig | None = NOVELTY) -> Learner:
+def learner_of(action_space: ActionSpace = DISCRETE, novelty: NoveltyPolicyConfig | None = NOVELTY) -> Learner:
     config = LearnerConfig(lr_warmup_updates=1, learning_rate=1e-3)
     agent = tiny_agent(action_space=action_space, novelty=novelty)
     return Learner(agent, config, generator=torch.Generator().manual_seed(0))
@@ -205,7 +205,7 @@ def step_at(time: int, action_space: ActionSpace, mask: np.ndarray | None = None
     )
 
 
-def policies(agent: Agent, config: NoveltyConfig = NOVELTY) -> list[NetworkPolicy]:
+def policies(agent: Agent, config: NoveltyPolicyConfig = NOVELTY) -> list[NetworkPolicy]:
     """One that collects, in which novelty acts if there is one, and one that evaluates."""
     if agent.novelty is not None:
         agent.novelty.acts.fill_(value=True)

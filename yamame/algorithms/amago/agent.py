@@ -16,7 +16,7 @@ from yamame.algorithms.amago.gammas import PAPER_CONTINUOUS, PAPER_DISCRETE
 from yamame.algorithms.amago.losses.td import TargetValues
 from yamame.algorithms.amago.losses.world_model import WorldModel
 from yamame.algorithms.amago.moving_copies import MovingCopies
-from yamame.algorithms.amago.novelty import NoveltyConfig, NoveltyPolicy, has_observation
+from yamame.algorithms.amago.novelty import NoveltyPolicy, NoveltyPolicyConfig, has_observation
 from yamame.algorithms.networks import NetworksConfig
 from yamame.data.actions import PolicyActionSpace, num_choices
 from yamame.data.batch import Batch, Predictions
@@ -105,7 +105,7 @@ class Agent(ActingModel):
         horizon: int,
         world_model: bool = False,
         averaged: bool = False,
-        novelty: NoveltyConfig | None = None,
+        novelty: NoveltyPolicyConfig | None = None,
     ) -> None:
         super().__init__()
         self.config = config

@@ -12,7 +12,7 @@ from yamame.algorithms.acting_model import ACTING_MODULES
 from yamame.algorithms.amago.agent import NOVELTY_PREFIX, Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
-from yamame.algorithms.amago.novelty import NoveltyConfig
+from yamame.algorithms.amago.novelty import NoveltyPolicyConfig
 from yamame.algorithms.amago.novelty_acting import PolicyWithNovelty
 from yamame.algorithms.amago.values import AMAGOValues
 from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis, SupportsValues
@@ -38,7 +38,7 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
 
     agent: AgentConfig = field(default_factory=AgentConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
-    novelty: NoveltyConfig = field(default_factory=NoveltyConfig)
+    novelty: NoveltyPolicyConfig = field(default_factory=NoveltyPolicyConfig)
 
     @property
     @override

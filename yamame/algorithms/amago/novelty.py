@@ -49,7 +49,7 @@ _TD_WEIGHT = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoveltyConfig:
+class NoveltyPolicyConfig:
     """Exploration by novelty at the start of a run, in a part of the training environments, while rewards are rare."""
 
     trial_fraction: float = 0.0
@@ -103,7 +103,7 @@ class NoveltyPolicy(nn.Module):
 
     def __init__(
         self,
-        config: NoveltyConfig,
+        config: NoveltyPolicyConfig,
         *,
         timestep_encoder: TimestepEncoder,
         leaves: Mapping[str, Leaf],

@@ -11,7 +11,7 @@ from yamame.algorithms.amago.gammas import DEFAULT_GAMMAS, SHORT_GAMMAS
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS, FilteredBCLoss
 from yamame.algorithms.amago.losses.td import TDLoss
-from yamame.algorithms.amago.novelty import NoveltyConfig
+from yamame.algorithms.amago.novelty import NoveltyPolicyConfig
 from yamame.algorithms.networks import NetworksConfig
 from yamame.algorithms.selection import algorithm_config, algorithm_name, require_algorithm
 from yamame.collect.exploration import BilevelEpsilonGreedy
@@ -214,7 +214,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
                 tau=0.03,
                 averaging_rate=0.01,
             ),
-            novelty=NoveltyConfig(
+            novelty=NoveltyPolicyConfig(
                 trial_fraction=0.25, num_updates=round(NOVELTY_PHASE * env_steps * updates_per_env_step)
             ),
         ),
@@ -247,7 +247,7 @@ def imitate_offline_data(config: RunConfig) -> RunConfig:
         return config
     imitation = replace(config.algorithm.learner.filtered_bc, weight=1.0, advantage_threshold=ALL_ACTIONS)
     config = replace_learner_fields(config, filtered_bc=imitation)
-    return replace(config, algorithm=replace(amago_config(config), novelty=NoveltyConfig()))
+    return replace(config, algorithm=replace(amago_config(config), novelty=NoveltyPolicyConfig()))
 
 
 def amago_config(config: RunConfig) -> AMAGOConfig:
