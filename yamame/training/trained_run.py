@@ -100,7 +100,7 @@ def load_trained_run(directory: Path, checkpoint: str = LATEST, config: RunConfi
         if loaded.has_acting_weights_only:
             not_acting = model.state_dict().keys() - config.algorithm.acting_state(model).keys()
             missing, unexpected = model.load_state_dict(weights, strict=False)
-            if unexpected or set(missing) != not_acting:
+            if unexpected or not set(missing) <= not_acting:
                 raise KeyError("the weights are not those that act")
         else:
             model.load_state_dict(weights)

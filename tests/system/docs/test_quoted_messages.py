@@ -96,8 +96,8 @@ def corrupt_the_latest_checkpoint(run: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-1])
 
 
-def change_a_rate(run: Path) -> None:
-    change_the_config(run, "learning_rate", 0.5)
+def change_a_norm(run: Path) -> None:
+    change_the_config(run, "max_grad_norm", 0.5)
 
 
 def change_the_network(run: Path) -> None:
@@ -127,7 +127,7 @@ def delete_the_replay(run: Path) -> None:
 
 FAULTS: dict[str, Callable[[Path], None] | None] = {
     "the latest checkpoint is corrupted": corrupt_the_latest_checkpoint,
-    "fields of the config were changed": change_a_rate,
+    "fields of the config were changed": change_a_norm,
     "the config is that of another network": change_the_network,
     "`metrics.jsonl` is shorter": shorten_the_metrics,
     "lines of `metrics.jsonl` are unreadable": spoil_a_line_of_the_metrics,

@@ -314,7 +314,7 @@ class Agent(ActingModel):
         return observation_NO.roll(-1, dims=0) - observation_NO
 
 
-def _keep_own_novelty(agent: Agent, state: dict[str, Any], prefix: str, metadata: Any, strict: bool, *_: Any) -> None:
+def _keep_own_novelty(agent: Agent, state: dict[str, Any], *_: Any) -> None:
     """Leave the policy of novelty as it is if the state has none, and drop that of a state if the agent has none.
 
     What is new belongs to one run, and acts in it alone: other runs start from its other weights, and with their own.
@@ -322,6 +322,5 @@ def _keep_own_novelty(agent: Agent, state: dict[str, Any], prefix: str, metadata
     own = {} if agent.novelty is None else agent.novelty.state_dict(prefix=NOVELTY_PREFIX)
     for name in [name for name in state if name.startswith(NOVELTY_PREFIX) and name not in own]:
         del state[name]
-    if strict:
-        for name, tensor in own.items():
-            state.setdefault(name, tensor)
+    for name, tensor in own.items():
+        state.setdefault(name, tensor)
