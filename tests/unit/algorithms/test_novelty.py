@@ -28,6 +28,7 @@ from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.batch import Batch
 from yamame.data.goals import INSTRUCTION_KEY
 from yamame.data.step import PolicyInput
+from yamame.errors import UserError
 
 OF_COORDINATES = (f"{INSTRUCTION_KEY}=instruction_coordinates",)
 NOVELTY = NoveltyPolicyConfig(trial_fraction=0.5, num_updates=100, hidden_sizes=(16, 16))
@@ -361,3 +362,10 @@ def test_an_instruction_has_no_novelty(others: dict[str, spaces.Space]) -> None:
         novelty=NOVELTY,
     )
     assert (agent.novelty is None) == (not others)
+
+
+def test_a_fraction_without_updates_is_refused() -> None:
+    """It would explore nothing, in recipes whose settings have no policy of novelty."""
+    with pytest.raises(UserError, match="num_updates"):
+        NoveltyPolicyConfig(trial_fraction=0.25)
+    NoveltyPolicyConfig(trial_fraction=0.0, num_updates=10)  # how it is turned off

@@ -162,7 +162,7 @@ class Agent(ActingModel):
             )
 
         self.novelty: NoveltyPolicy | None = None
-        if novelty is not None and novelty.is_enabled and has_observation(self.timestep_encoder):
+        if novelty is not None and novelty.trial_fraction and has_observation(self.timestep_encoder):
             self.novelty = NoveltyPolicy(
                 novelty,
                 timestep_encoder=self.timestep_encoder,

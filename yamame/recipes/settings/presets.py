@@ -144,8 +144,6 @@ NUM_ENVS = (24, 12, 8, 6, 4, 3, 2)
 """Default numbers of environments: the first at which trials of the whole horizon take at most a quarter of the run."""
 NUM_UPDATES = 12_500
 """Default number of updates of a run, if that is at most one in four environment steps and at least one in 64."""
-NOVELTY_PHASE = 0.25
-"""Fraction of a run in which novelty is explored, while rewards are rare."""
 
 
 def small_agent(
@@ -176,19 +174,17 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     """Return the config for a new environment: a small agent with many small updates, for a CPU.
 
     The context length is a whole trial, at most `MAX_CONTEXT` steps. The acting gamma is 1 - 1 / horizon, within 0.99
-    and 0.999. Noise is annealed over the first half of the run. Differs from the paper, besides the sizes, in what
-    makes trials of hundreds of steps learnable by few updates: targets that reach along the window (Retrace), four
-    gammas, relative positions, time as a fraction of the horizon (not normalized), a learning rate that decays,
-    target networks that follow faster, acting with averaged weights, random actions that are repeated, random first
-    trials, a second policy that explores for novelty while rewards are rare, windows that cover the ends of trials
-    longer than the context, rare rewards that are less rare in batches (until half of the run, and ever less from then
-    on), evaluations without the clip of probabilities, and a trained policy that is another gamma's, or acts with its
-    mode, if that earns more. docs/log.md has the measurements.
+    and 0.999. Noise is annealed over the first half of the run. Differs from the paper, besides the sizes, in targets
+    that reach along the window (Retrace), four gammas, relative positions, a time that is not normalized, a learning
+    rate that decays, faster target networks, averaged weights, repeated random actions, random first trials, a policy
+    of novelty, windows that cover the ends of trials, rare rewards that are less rare in batches, evaluations without
+    the clip of probabilities, and a choice of the policy that acts after training (docs/log.md).
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     max_envs = env_steps // (4 * env.max_trial_steps)
     num_envs = next((count for count in NUM_ENVS if count <= max_envs), NUM_ENVS[-1])
     updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)
+    updates = round(env_steps * updates_per_env_step)
     acting_gamma = min(max(1.0 - 1.0 / env.max_trial_steps, 0.99), 0.999)
     agent = small_agent(acting_gamma=acting_gamma, gammas=DEFAULT_GAMMAS, position_embedding="rotary")
     return RunConfig(
@@ -210,13 +206,11 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
                 td=TDLoss(trace_decay=0.6),
                 learning_rate=1e-3,
                 lr_warmup_updates=100,
-                lr_decay_updates=round(env_steps * updates_per_env_step),
+                lr_decay_updates=updates,
                 tau=0.03,
                 averaging_rate=0.01,
             ),
-            novelty=NoveltyPolicyConfig(
-                trial_fraction=0.25, num_updates=round(NOVELTY_PHASE * env_steps * updates_per_env_step)
-            ),
+            novelty=NoveltyPolicyConfig(trial_fraction=0.25, num_updates=max(1, updates // 4)),
         ),
         exploration=BilevelEpsilonGreedy(
             anneal_env_steps=max(1, env_steps // 2), repeat_exponent=2.0, random_env_steps=env_steps // 20
@@ -238,10 +232,8 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
 def imitate_offline_data(config: RunConfig) -> RunConfig:
     """Return the config of an agent that imitates every action of its data, if that is stored data alone.
 
-    The policy gradient alone follows values of actions that the data does not have: on demonstrations of an expert it
-    ended below random actions, where this agent equals the expert (docs/offline_data.md). Filtered behavior cloning
-    does not help there: values of such data are no filter. As TD3+BC (Fujimoto and Gu 2021) it keeps the policy
-    gradient, which improves on data of a mixed quality.
+    The policy gradient alone follows values of actions that the data does not have, and values of an expert's data are
+    no filter (docs/offline_data.md). As TD3+BC (Fujimoto and Gu 2021) it is kept, for data of a mixed quality.
     """
     if not (config.offline.is_offline_only and isinstance(config.algorithm, AMAGOConfig)):
         return config
