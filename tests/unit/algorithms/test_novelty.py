@@ -193,16 +193,16 @@ def test_a_batch_that_is_not_finite_changes_nothing() -> None:
             assert torch.equal(before[name], value), name
 
 
-def step_at(time: int, action_space: ActionSpace, mask: np.ndarray | None = None) -> PolicyInput:
+def step_at(time: int, action_space: ActionSpace, mask: np.ndarray | None = None, num_envs: int = ENVS) -> PolicyInput:
     rng = np.random.default_rng(time)
     masks = {} if mask is None else {ACTION_MASK_KEY: mask}
-    vector = rng.uniform(-1, 1, (ENVS, 3)).astype(np.float32)
+    vector = rng.uniform(-1, 1, (num_envs, 3)).astype(np.float32)
     return PolicyInput(
-        time=np.full(ENVS, time),
-        observation={"vector": vector, "cell": rng.integers(0, 4, ENVS), **masks},
-        previous_action=random_actions(rng, ENVS, action_space),
-        previous_reward=rng.normal(size=ENVS).astype(np.float32),
-        episode_start=np.full(ENVS, time == 0),
+        time=np.full(num_envs, time),
+        observation={"vector": vector, "cell": rng.integers(0, 4, num_envs), **masks},
+        previous_action=random_actions(rng, num_envs, action_space),
+        previous_reward=rng.normal(size=num_envs).astype(np.float32),
+        episode_start=np.full(num_envs, time == 0),
     )
 
 
@@ -218,28 +218,32 @@ def policies(agent: Agent, config: NoveltyPolicyConfig = NOVELTY) -> list[Networ
 
 
 @every_action_space
-def test_it_acts_in_the_first_environments_and_the_agent_in_the_others(action_space: ActionSpace) -> None:
+def test_it_acts_in_its_trials_and_the_agent_in_the_others(action_space: ActionSpace) -> None:
     agent = tiny_agent(action_space=action_space, novelty=NOVELTY)
     collecting, evaluating = policies(agent)
     assert type(evaluating) is NetworkPolicy and isinstance(collecting, PolicyWithNovelty)
-    for time in range(3):
-        step = step_at(time, action_space)
-        mixed, own = collecting.distribution(step).mode(), evaluating.distribution(step).mode()
-        torch.testing.assert_close(mixed[2:].double(), own[2:].double())
-        if isinstance(action_space, spaces.Box):
-            assert not torch.allclose(mixed[:2], own[:2])
+    for trial in range(2):
+        in_turn = np.array([1, 3]) - trial
+        for time in range(3):
+            step = step_at(time, action_space)
+            mixed, own = (policy.act(step, deterministic=True) for policy in (collecting, evaluating))
+            others = np.setdiff1d(np.arange(ENVS), in_turn)
+            np.testing.assert_allclose(mixed[others], own[others], rtol=1e-6)
+            if isinstance(action_space, spaces.Box):
+                assert not np.isclose(mixed[in_turn], own[in_turn]).all(axis=1).any()
     assert agent.novelty is not None
     agent.novelty.acts.fill_(value=False)
     collecting.load_weights(agent, version=1)
     step = step_at(0, action_space)
-    torch.testing.assert_close(collecting.distribution(step).mode(), evaluating.distribution(step).mode())
+    mixed, own = (policy.act(step, deterministic=True) for policy in (collecting, evaluating))
+    np.testing.assert_allclose(mixed, own, rtol=1e-6)
 
 
 def test_the_recorded_log_probability_is_that_of_the_policy_that_acted() -> None:
     agent = tiny_agent(novelty=NOVELTY)
     agent.novelty.acts.fill_(value=True)  # type: ignore[union-attr]
     collecting = PolicyWithNovelty(
-        agent, num_novelty_envs=2, num_envs=ENVS, generator=torch.Generator().manual_seed(0), records_log_prob=True
+        agent, trial_fraction=0.5, num_envs=ENVS, generator=torch.Generator().manual_seed(0), records_log_prob=True
     )
     step = step_at(0, DISCRETE)
     action = collecting.act(step)
@@ -265,12 +269,13 @@ def test_the_weights_of_a_policy_follow_those_of_the_agent() -> None:
     learner = learner_of(CONTINUOUS)
     collecting, _ = policies(learner.agent)
     step = step_at(0, CONTINUOUS)
-    before = collecting.distribution(step).mode()[:2].clone()
+    before = collecting.act(step, deterministic=True)[1::2]
     for seed in range(5):
         learner.update(batch_of(CONTINUOUS, reward=0.0, seed=seed))
     collecting.load_weights(learner.agent, version=5)
     collecting.reset()
-    assert not torch.allclose(before, collecting.distribution(step).mode()[:2])
+    step = replace(step, time=np.full(ENVS, 1))  # the same trials
+    assert not np.allclose(before, collecting.act(step, deterministic=True)[1::2])
 
 
 @pytest.mark.parametrize(
@@ -328,14 +333,59 @@ def test_it_is_no_part_of_the_weights_that_act_but_of_those_that_collect() -> No
     }
 
 
-def test_the_fraction_of_environments_is_rounded_down() -> None:
-    agent = tiny_agent(novelty=replace(NOVELTY, trial_fraction=0.25))
+@pytest.mark.parametrize("num_envs", [1, 2, 3, 4, 24])
+@pytest.mark.parametrize("fraction", [0.25, 0.4, 1.0])
+def test_it_acts_in_a_fraction_of_the_trials_of_each_environment(num_envs: int, fraction: float) -> None:
+    policy = acting_policy(num_envs, fraction)
+    turns = np.array([policy_turns(policy, np.zeros(num_envs, np.int64)) for _ in range(20)])
+    np.testing.assert_array_equal(turns.mean(axis=0), fraction)
+    for trials in turns:
+        assert abs(trials.sum() - fraction * num_envs) < 1
+
+
+def test_its_turns_are_those_of_trials_and_not_of_steps() -> None:
+    policy = acting_policy(2, 0.25)
+    rng = np.random.default_rng(0)
+    times, trials, previous = np.zeros(2, np.int64), [[], []], np.zeros(2, np.bool_)
+    for _ in range(200):
+        turns = policy_turns(policy, times)
+        for env in range(2):
+            if times[env] == 0:
+                trials[env].append(bool(turns[env]))
+            else:
+                assert turns[env] == previous[env]
+        previous = turns
+        times = np.where(rng.random(2) < 0.3, 0, times + 1)
+    assert trials[0][:8] == [False, False, False, True] * 2
+    assert trials[1][:8] == [False, False, True, False] * 2
+
+
+def test_its_turns_are_resumed() -> None:
+    policy, resumed = acting_policy(3, 0.25), acting_policy(3, 0.25)
+    start = np.zeros(3, np.int64)
+    for _ in range(2):
+        policy_turns(policy, start)
+    resumed.load_state_dict(policy.state_dict())
+    for _ in range(4):
+        np.testing.assert_array_equal(policy_turns(policy, start), policy_turns(resumed, start))
+
+
+def acting_policy(num_envs: int, fraction: float) -> PolicyWithNovelty:
+    config = replace(NOVELTY, trial_fraction=fraction)
+    agent = tiny_agent(novelty=config)
     agent.novelty.acts.fill_(value=True)  # type: ignore[union-attr]
-    config = AMAGOConfig(agent=TINY_AGENT, novelty=replace(NOVELTY, trial_fraction=0.25))
-    for num_envs, expected in ((1, 0), (3, 0), (4, 1), (24, 6)):
-        policy = config.build_policy(agent, num_envs=num_envs, generator=torch.Generator(), collects=True)
-        assert isinstance(policy, PolicyWithNovelty)
-        assert int(policy._acts_for_novelty_E.sum()) == expected
+    policy = AMAGOConfig(agent=TINY_AGENT, novelty=config).build_policy(
+        agent, num_envs=num_envs, generator=torch.Generator(), collects=True
+    )
+    assert isinstance(policy, PolicyWithNovelty)
+    return policy
+
+
+def policy_turns(policy: PolicyWithNovelty, time_E: np.ndarray) -> np.ndarray:
+    """Act at these times; return in which environments the policy of novelty did."""
+    policy.act(replace(step_at(0, DISCRETE, num_envs=len(time_E)), time=time_E))
+    turns_E: np.ndarray = policy._acts_for_novelty_E.numpy().copy()
+    return turns_E
 
 
 def test_it_acts_from_its_first_update_on() -> None:
@@ -344,10 +394,11 @@ def test_it_acts_from_its_first_update_on() -> None:
     collecting = AMAGOConfig(agent=TINY_AGENT, novelty=NOVELTY).build_policy(
         learner.agent, num_envs=ENVS, generator=torch.Generator(), collects=True
     )
-    assert isinstance(collecting, PolicyWithNovelty) and not collecting._acts_for_novelty_E.any()
+    assert isinstance(collecting, PolicyWithNovelty)
+    assert not policy_turns(collecting, np.zeros(ENVS, np.int64)).any()
     learner.update(batch_of(reward=0.0))
     collecting.load_weights(learner.agent, version=1)
-    assert collecting._acts_for_novelty_E.tolist() == [True, True, False, False]
+    assert policy_turns(collecting, np.ones(ENVS, np.int64)).tolist() == [False, True, False, True]
 
 
 @pytest.mark.parametrize("others", [{}, {"here": spaces.Box(0.0, 20.0, (2,))}], ids=["alone", "beside numbers"])

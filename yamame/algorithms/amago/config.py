@@ -114,7 +114,7 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
         assert isinstance(model, Agent)
         build: Callable[..., NetworkPolicy] = NetworkPolicy
         if collects and model.novelty is not None:
-            build = partial(PolicyWithNovelty, num_novelty_envs=int(num_envs * self.novelty.trial_fraction))
+            build = partial(PolicyWithNovelty, trial_fraction=self.novelty.trial_fraction)
         return build(
             model,
             num_envs=num_envs,

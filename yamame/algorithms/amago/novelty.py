@@ -50,14 +50,12 @@ _TD_WEIGHT = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class NoveltyPolicyConfig:
-    """Exploration by novelty at the start of a run, in a part of the training environments, while rewards are rare."""
+    """Exploration by novelty at the start of a run, in a part of the training trials, while rewards are rare."""
 
     trial_fraction: float = 0.0
-    """Fraction of the training environments in which the policy of novelty acts, rounded down to whole environments:
-    of fewer than four, a quarter is none. 0: no policy of novelty (paper)."""
+    """Fraction of the training trials in which the policy of novelty acts. 0: no policy of novelty (paper)."""
     num_updates: int = 0
-    """Updates of the run in which it learns and acts; positive if `trial_fraction` is. Then its environments are like
-    the others."""
+    """Updates of the run in which it learns and acts; positive if `trial_fraction` is."""
     max_rewarded_fraction: float = 0.04
     """Fraction of the windows of recent batches with a positive reward from which on it neither learns nor acts. With
     0.25, MiniGrid DoorKey, which random actions solve in 4 % of the trials, ends at 0.88 instead of 0.96."""

@@ -1,8 +1,9 @@
-"""`PolicyWithNovelty`: in some environments the policy of novelty acts instead of the agent's."""
+"""`PolicyWithNovelty`: in some trials the policy of novelty acts instead of the agent's."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
@@ -13,28 +14,33 @@ from yamame.algorithms.amago.novelty import NoveltyPolicy
 from yamame.algorithms.functional_policy import OBSERVATION, without_prefix
 from yamame.algorithms.network_policy import STATIC_DEVICES, NetworkPolicy
 from yamame.data.actions import ACTION_MASK_KEY
+from yamame.data.step import PolicyInput
 from yamame.nets.blocks import freeze_for_inference
 from yamame.nets.heads.actor import PolicyDistribution, distribution_tensors, with_tensors
 from yamame.nets.torch_defaults import with_torch_defaults
+from yamame.types import State
 
 
 class PolicyWithNovelty(NetworkPolicy):
-    """`NetworkPolicy` in whose first environments the agent's policy of novelty acts, as long as `acts` says so.
+    """`NetworkPolicy` instead of which the agent's policy of novelty acts in a fraction of the trials.
 
-    These environments have the agent's memory, too, so that it acts in them at other times.
+    Each environment has its turn in trials at equal distances, one after the other, so that a single environment has
+    trials of both kinds. The agent's memory goes on in all trials. Where the policy of novelty does not act
+    (`NoveltyPolicy.acts`), the agent's does.
 
     Args:
         agent: Networks, with a `NoveltyPolicy` as `novelty`.
-        num_novelty_envs: Number of these environments.
+        trial_fraction: Fraction of the trials.
         options: Arguments of `NetworkPolicy`.
     """
 
-    def __init__(self, agent: ActingModel, *, num_novelty_envs: int, **options: Any) -> None:
+    def __init__(self, agent: ActingModel, *, trial_fraction: float, **options: Any) -> None:
         self._novelty = _copy_of_novelty(agent)
+        self._trial_fraction = trial_fraction
         super().__init__(agent, **options)
-        self._is_novelty_E = torch.arange(self.num_envs, device=self.device) < num_novelty_envs
-        self._acts_for_novelty_E = self._is_novelty_E & self._novelty.acts
-        self._novelty_acts = bool(self._acts_for_novelty_E.any())
+        self._trial_E = np.arange(self.num_envs) - 1
+        """Number of trials that each environment has begun, from a start of its own on."""
+        self._acts_for_novelty_E = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
 
     @override
     @with_torch_defaults
@@ -45,15 +51,29 @@ class PolicyWithNovelty(NetworkPolicy):
         torch._foreach_copy_(
             [*self._novelty.parameters(), *self._novelty.buffers()], [*new.parameters(), *new.buffers()]
         )
-        self._novelty_acts = bool(new.acts) and bool(self._is_novelty_E.any())
-        self._acts_for_novelty_E.copy_(self._is_novelty_E & new.acts)
+
+    @override
+    def act(self, step: PolicyInput, *, deterministic: bool = False) -> Shaped[np.ndarray, "E ..."]:
+        self._trial_E += step.time == 0
+        before_E, after_E = (np.floor(trial_E * self._trial_fraction) for trial_E in (self._trial_E, self._trial_E + 1))
+        self._acts_for_novelty_E.copy_(torch.from_numpy(after_E > before_E)).logical_and_(self._novelty.acts)
+        return super().act(step, deterministic=deterministic)
+
+    @override
+    def state_dict(self) -> State:
+        return {**super().state_dict(), "trials": torch.from_numpy(self._trial_E.copy())}
+
+    @override
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self._trial_E = state["trials"].numpy().copy()
 
     @override
     def _distribution(
         self, state_ED: Float[Tensor, "E D"], inputs: Mapping[str, Shaped[Tensor, "E ..."]]
     ) -> PolicyDistribution:
         policy = super()._distribution(state_ED, inputs)
-        if not (self._novelty_acts or self.device.type in STATIC_DEVICES):
+        if self.device.type not in STATIC_DEVICES and not self._acts_for_novelty_E.any():
             return policy
         novel = self._novelty.act(
             self.timestep_encoder.normalized(self._features(inputs)),
