@@ -2,11 +2,13 @@
 
 pip install sb3-contrib
 python benchmarks/recurrent_ppo.py --beside runs/unaided [--output-dir runs/recurrent_ppo] [--seeds 0] [--tasks wind]
+                                   [--minutes-only]
 
 It has its defaults, eight environments and one thread. It observes what the environment returns: the default agent's
 previous action, reward and time are not among its inputs. A trial is an episode, and one that ends at its time limit
 is bootstrapped from. With `--beside`, the folder of finished runs of the default agent, training goes on until both the
-steps of the task and the seconds of that run are over, evaluated at either (their own seconds are not counted).
+steps of the task and the seconds of that run are over, evaluated at either (their own seconds are not counted);
+with `--minutes-only`, until the seconds are over.
 """
 
 import os
@@ -127,25 +129,31 @@ def _flat(leaf: np.ndarray, space: spaces.Space[Any]) -> np.ndarray:
 
 
 class EvaluateAt(BaseCallback):
-    """Evaluates once `env_steps` are made and once `seconds` of training are over, and stops after both."""
+    """Evaluates once `env_steps` are made and once `seconds` of training are over, and stops after both.
 
-    def __init__(self, name: str, env_steps: int, seconds: float | None) -> None:
+    Args:
+        name: Task.
+        env_steps: None: without limit.
+        seconds: None: without limit. One of the two is a number.
+    """
+
+    def __init__(self, name: str, env_steps: int | None, seconds: float | None) -> None:
         super().__init__()
-        self.name, self.env_steps, self.seconds = name, env_steps, seconds
+        self.name = name
+        self.limits = {"steps": env_steps, "minutes": seconds}
         self.started, self.evaluating = time.monotonic(), 0.0
         self.results: dict[str, dict[str, Any]] = {}
 
     def _on_step(self) -> bool:
         seconds = time.monotonic() - self.started - self.evaluating
-        due = {"steps": self.num_timesteps >= self.env_steps, "minutes": self.seconds is not None}
-        if self.seconds is not None:
-            due["minutes"] = seconds >= self.seconds
-        for kind in [kind for kind, is_due in due.items() if is_due and kind not in self.results]:
+        spent = {"steps": self.num_timesteps, "minutes": seconds}
+        left = {kind: limit for kind, limit in self.limits.items() if limit is not None and kind not in self.results}
+        for kind in [kind for kind, limit in left.items() if spent[kind] >= limit]:
             before = time.monotonic()
             found = evaluate(self.model, self.name)
             self.results[kind] = {**found, "env_steps": self.num_timesteps, "train_seconds": seconds}
             self.evaluating += time.monotonic() - before
-        return len(self.results) < 1 + (self.seconds is not None)
+        return any(kind not in self.results for kind in left)
 
 
 def evaluate(model: Any, name: str) -> dict[str, Any]:
@@ -161,7 +169,7 @@ def evaluate(model: Any, name: str) -> dict[str, Any]:
     return {"return_mean": float(trials[:, 0].mean()), "success_rate": float(trials[:, 1].mean())}
 
 
-def train(name: str, seed: int, seconds: float | None, env_steps: int) -> dict[str, Any]:
+def train(name: str, seed: int, seconds: float | None, env_steps: int | None) -> dict[str, Any]:
     """Return the evaluations of one run, by what was equal."""
     env = TrialsVecEnv(TASKS[name].env.build(NUM_ENVS, seed))
     policy = "MultiInputLstmPolicy" if isinstance(env.observation_space, spaces.Dict) else "MlpLstmPolicy"
@@ -184,7 +192,8 @@ def main() -> int:
             if options.beside and ours is None:
                 raise UserError(f"{options.beside} has no finished run of {name}, seed {seed}")
             seconds = ours["train_seconds"] if ours else None
-            results = train(name, seed, seconds, options.env_steps or TASKS[name].env_steps)
+            env_steps = None if options.minutes_only else options.env_steps or TASKS[name].env_steps
+            results = train(name, seed, seconds, env_steps)
             if ours:
                 results["default agent"] = {"score": TASKS[name].score(ours), **{key: ours[key] for key in KEPT}}
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -236,7 +245,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="TASK", help=", ".join(TASKS))
     parser.add_argument("--env-steps", type=int, help="another number of steps for all tasks")
-    return parser.parse_args(arguments)
+    parser.add_argument("--minutes-only", action="store_true", help="train as long as the run beside it, not as far")
+    options = parser.parse_args(arguments)
+    if options.minutes_only and not options.beside:
+        parser.error("--minutes-only needs --beside")
+    return options
 
 
 if __name__ == "__main__":

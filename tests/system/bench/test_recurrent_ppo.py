@@ -65,3 +65,7 @@ def test_equal_steps_and_equal_minutes(tmp_path: Path) -> None:
     before = (theirs / "catch-seed0.json").read_text()
     assert script("recurrent_ppo", *command).returncode == 0
     assert (theirs / "catch-seed0.json").read_text() == before
+
+    shorter = ("--beside", str(ours), "--output-dir", str(tmp_path / "minutes"), *chosen, "--minutes-only")
+    assert script("recurrent_ppo", *shorter).returncode == 0
+    assert set(json.loads((tmp_path / "minutes/catch-seed0.json").read_text())) == {"minutes", "default agent"}
