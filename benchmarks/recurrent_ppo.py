@@ -7,8 +7,8 @@ python benchmarks/recurrent_ppo.py --beside runs/unaided [--output-dir runs/recu
 It has its defaults, eight environments and one thread. It observes what the environment returns: the default agent's
 previous action, reward and time are not among its inputs. A trial is an episode, and one that ends at its time limit
 is bootstrapped from. With `--beside`, the folder of finished runs of the default agent, training goes on until both the
-steps of the task and the seconds of that run are over, evaluated at either (their own seconds are not counted);
-with `--minutes-only`, until the seconds are over.
+steps of the task and the seconds of that run are over, evaluated at either; with `--minutes-only`, until the seconds
+are over. Seconds of other processes and of evaluations do not count.
 """
 
 import os
@@ -141,18 +141,18 @@ class EvaluateAt(BaseCallback):
         super().__init__()
         self.name = name
         self.limits = {"steps": env_steps, "minutes": seconds}
-        self.started, self.evaluating = time.monotonic(), 0.0
+        self.started, self.evaluating = time.process_time(), 0.0
         self.results: dict[str, dict[str, Any]] = {}
 
     def _on_step(self) -> bool:
-        seconds = time.monotonic() - self.started - self.evaluating
+        seconds = time.process_time() - self.started - self.evaluating
         spent = {"steps": self.num_timesteps, "minutes": seconds}
         left = {kind: limit for kind, limit in self.limits.items() if limit is not None and kind not in self.results}
         for kind in [kind for kind, limit in left.items() if spent[kind] >= limit]:
-            before = time.monotonic()
+            before = time.process_time()
             found = evaluate(self.model, self.name)
             self.results[kind] = {**found, "env_steps": self.num_timesteps, "train_seconds": seconds}
-            self.evaluating += time.monotonic() - before
+            self.evaluating += time.process_time() - before
         return any(kind not in self.results for kind in left)
 
 
