@@ -244,8 +244,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--beside", type=Path, help="folder of unaided.py with the same tasks and seeds")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="TASK", help=", ".join(TASKS))
-    parser.add_argument("--env-steps", type=int, help="another number of steps for all tasks")
-    parser.add_argument("--minutes-only", action="store_true", help="train as long as the run beside it, not as far")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--env-steps", type=int, help="another number of steps for all tasks")
+    length.add_argument("--minutes-only", action="store_true", help="train as long as the run beside it, not as far")
     options = parser.parse_args(arguments)
     if options.minutes_only and not options.beside:
         parser.error("--minutes-only needs --beside")

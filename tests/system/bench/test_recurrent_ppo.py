@@ -67,5 +67,6 @@ def test_equal_steps_and_equal_minutes(tmp_path: Path) -> None:
     assert (theirs / "catch-seed0.json").read_text() == before
 
     shorter = ("--beside", str(ours), "--output-dir", str(tmp_path / "minutes"), *chosen, "--minutes-only")
+    assert script("recurrent_ppo", *shorter, "--env-steps", "1024").returncode == 2
     assert script("recurrent_ppo", *shorter).returncode == 0
     assert set(json.loads((tmp_path / "minutes/catch-seed0.json").read_text())) == {"minutes", "default agent"}

@@ -22,11 +22,10 @@ from yamame.types import State
 
 
 class PolicyWithNovelty(NetworkPolicy):
-    """`NetworkPolicy` instead of which the agent's policy of novelty acts in a fraction of the trials.
+    """`NetworkPolicy` that lets the agent's policy of novelty act in a fraction of the trials of each environment.
 
-    Each environment has its turn in trials at equal distances, one after the other, so that a single environment has
-    trials of both kinds. The agent's memory goes on in all trials. Where the policy of novelty does not act
-    (`NoveltyPolicy.acts`), the agent's does.
+    With a fraction of 1/4 these are every fourth trial, and in each environment others than in the next one. The
+    memory of the agent sees all trials. While `NoveltyPolicy.acts` is false, the agent acts in all of them.
 
     Args:
         agent: Networks, with a `NoveltyPolicy` as `novelty`.
@@ -39,7 +38,7 @@ class PolicyWithNovelty(NetworkPolicy):
         self._trial_fraction = trial_fraction
         super().__init__(agent, **options)
         self._trial_E = np.arange(self.num_envs) - 1
-        """Number of trials that each environment has begun, from a start of its own on."""
+        """Index of the present trial of each environment. Those of the first trials differ, and so do their turns."""
         self._acts_for_novelty_E = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
 
     @override
@@ -51,13 +50,20 @@ class PolicyWithNovelty(NetworkPolicy):
         torch._foreach_copy_(
             [*self._novelty.parameters(), *self._novelty.buffers()], [*new.parameters(), *new.buffers()]
         )
+        self._take_turns()
 
     @override
     def act(self, step: PolicyInput, *, deterministic: bool = False) -> Shaped[np.ndarray, "E ..."]:
-        self._trial_E += step.time == 0
+        starts_E = step.time == 0
+        if starts_E.any():
+            self._trial_E += starts_E
+            self._take_turns()
+        return super().act(step, deterministic=deterministic)
+
+    def _take_turns(self) -> None:
+        """Set in which environments the policy of novelty acts; in place, as what a captured step reads."""
         before_E, after_E = (np.floor(trial_E * self._trial_fraction) for trial_E in (self._trial_E, self._trial_E + 1))
         self._acts_for_novelty_E.copy_(torch.from_numpy(after_E > before_E)).logical_and_(self._novelty.acts)
-        return super().act(step, deterministic=deterministic)
 
     @override
     def state_dict(self) -> State:
@@ -67,6 +73,7 @@ class PolicyWithNovelty(NetworkPolicy):
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self._trial_E = state["trials"].numpy().copy()
+        self._take_turns()
 
     @override
     def _distribution(
