@@ -64,6 +64,7 @@ def test_ordinary_observations_pass(space: Any, size: str | None) -> None:
 
 @pytest.mark.usefixtures("small_machine")
 def test_recipes_of_pixels_pass() -> None:
+    pytest.importorskip("crafter")
     config = config_from_overrides(load_recipe("crafter"), [], {})
     with closing(config.env.build(1, 0)) as envs:
         check_memory(config, config.env.task_spec(envs))
