@@ -17,10 +17,19 @@ class ActingModel(nn.Module, ABC):
 
     horizon: int
     """Maximum number of steps of a trial."""
+    actor: Any
 
     @abstractmethod
     def acting_module(self, name: str) -> Any:
         """Return one of `ACTING_MODULES`, with the weights that act."""
+
+    def actor_of_gamma(self, gamma_index: int, *, averaged: bool = True) -> Any:
+        """Return a copy of the actor with the policy of one gamma (-1: the acting one).
+
+        Without `averaged`, with the present weights instead of those that act.
+        """
+        actor = self.acting_module("actor") if averaged else self.actor
+        return actor.for_gamma(gamma_index)
 
 
 def batch_features(timestep_encoder: Any, batch: Batch) -> Float[Tensor, "N F"]:

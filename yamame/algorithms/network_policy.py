@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from typing_extensions import override
 
-from yamame.algorithms.acting_model import ACTING_MODULES, ActingModel
+from yamame.algorithms.acting_model import ActingModel
 from yamame.algorithms.base import model_device
 from yamame.algorithms.functional_policy import OBSERVATION, without_prefix
 from yamame.data.action_distribution import PolicyParameters, SupportsDistribution
@@ -43,9 +43,11 @@ def acting_networks(
         fast: As in `freeze_for_inference`.
         averaged: As in `NetworkPolicy`.
     """
-    modules = [agent.acting_module(name) if averaged else getattr(agent, name) for name in ACTING_MODULES]
-    timestep_encoder, trajectory_encoder = (freeze_for_inference(module, fast=fast) for module in modules[:2])
-    actor = freeze_for_inference(modules[2].for_gamma(gamma_index), fast=fast)
+    timestep_encoder, trajectory_encoder = (
+        freeze_for_inference(agent.acting_module(name) if averaged else getattr(agent, name), fast=fast)
+        for name in ("timestep_encoder", "trajectory_encoder")
+    )
+    actor = freeze_for_inference(agent.actor_of_gamma(gamma_index, averaged=averaged), fast=fast)
     if not clips:
         actor.clip = (0.0, 1.0)
     return timestep_encoder, trajectory_encoder, actor

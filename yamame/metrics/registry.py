@@ -145,6 +145,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("loss/novelty", "Novelty loss",
            "squared error of the outputs of HyperX's fixed network that its predictor predicts, mean over outputs, "
            "hyper-states of stored trials and updates of the iteration", "squared output", "lower"),
+    Metric("loss/separate_gamma", "Loss of the separate gamma",
+           "weighted sum of the losses of the separate heads (`--agent.separate-gamma`), mean over the iteration",
+           "squared standard deviations of the target"),
     Metric("critic/explained_variance", "Explained variance",
            "1 minus the variance of PPO's advantages over that of its value targets, before the updates of the "
            "iteration; 0: the values are no better than a constant", "fraction", "higher"),

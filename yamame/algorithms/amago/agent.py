@@ -7,28 +7,31 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.acting_model import ACTING_MODULES, ActingModel, batch_features
 from yamame.algorithms.amago.gammas import PAPER_CONTINUOUS, PAPER_DISCRETE
-from yamame.algorithms.amago.losses.td import TargetValues
+from yamame.algorithms.amago.heads import Heads
 from yamame.algorithms.amago.losses.world_model import WorldModel
 from yamame.algorithms.amago.moving_copies import MovingCopies
 from yamame.algorithms.amago.novelty import NoveltyPolicy, NoveltyPolicyConfig, has_observation
+from yamame.algorithms.amago.separate_heads import SeparateHeads
 from yamame.algorithms.networks import NetworksConfig
 from yamame.data.actions import PolicyActionSpace, num_choices
-from yamame.data.batch import Batch, Predictions
+from yamame.data.batch import Batch
 from yamame.data.spaces import flatten_space
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
 from yamame.nets.blocks import InputNormalizer, at_least_float32
-from yamame.nets.heads.actor import Actor, detached
+from yamame.nets.heads.actor import Actor
 from yamame.nets.heads.critic import CriticConfig
 
-NOVELTY_PREFIX = "novelty."
-"""Prefix of the names of the policy of novelty's tensors."""
+NOVELTY_PREFIX, SEPARATE_PREFIX = "novelty.", "separate."
+"""Prefixes of the names of the tensors of the policy of novelty and of the separate heads."""
+OWN_OPTIMIZER = (NOVELTY_PREFIX, SEPARATE_PREFIX)
+"""Parts with an optimizer of their own."""
 _MAX_ABS_DELTA = 10.0
 """Clip of normalized observation deltas, so that outliers do not dominate the world-model loss."""
 
@@ -44,8 +47,13 @@ class AgentConfig(NetworksConfig):
     """Extra discount factors; empty: those of the paper for discrete or continuous actions."""
     acting_gamma: float = 0.999
     """Discount factor of the policy that acts."""
+    separate_gamma: float = 0.0
+    """Further discount factor, with an actor and two critics that share no layer with the others and whose losses do
+    not reach the encoders. Its policy acts only in evaluations, loaded policies and exports, if it is chosen. 0: none
+    (paper). No effect without `multi_gamma`."""
     evaluation_gamma_index: int = -1
     """Index of the gamma whose policy acts in evaluations, loaded policies and exports; -1: `acting_gamma` (paper).
+    They are in the order of `gammas`, `separate_gamma` and `acting_gamma`.
     With `eval.choose_policy` the run chooses it after training, and this field has no effect."""
     max_one_hot_choices: int = 0
     """Number of choices, summed over the components of a discrete action, above which choices are embedded in the
@@ -60,6 +68,7 @@ class AgentConfig(NetworksConfig):
 
     def __post_init__(self) -> None:
         check_range(self, "gammas", "acting_gamma", gt=0, lt=1)
+        check_range(self, "separate_gamma", ge=0, lt=1)
         check_range(self, "max_one_hot_choices", "num_policy_samples", ge=0)
 
     @override
@@ -72,14 +81,14 @@ class AgentConfig(NetworksConfig):
         return 0 < self.max_one_hot_choices < sum(num_choices(action_space))
 
     def all_gammas(self, action_space: PolicyActionSpace) -> tuple[float, ...]:
-        """Return the G discount factors; the acting one is the last."""
+        """Return the G discount factors that share layers; the acting one is the last."""
         if not self.multi_gamma:
             return (self.acting_gamma,)
         defaults = PAPER_CONTINUOUS if isinstance(action_space, spaces.Box) else PAPER_DISCRETE
         return (*(self.gammas or defaults), self.acting_gamma)
 
 
-class Agent(ActingModel):
+class Agent(Heads, ActingModel):
     """Maps batches to states and states to predictions.
 
     Paper: section 3. The heads have target networks, the encoders do not.
@@ -111,12 +120,14 @@ class Agent(ActingModel):
         self.config = config
         self.horizon = horizon
         gammas = self.gammas = config.all_gammas(action_space)
-        if not -len(gammas) <= config.evaluation_gamma_index < len(gammas):
+        separate = (config.separate_gamma,) if config.separate_gamma and config.multi_gamma else ()
+        self.policy_gammas = (*gammas[:-1], *separate, gammas[-1])
+        """Discount factors of all policies, in the order of `AgentConfig.evaluation_gamma_index`."""
+        num_policies = len(self.policy_gammas)
+        if not -num_policies <= config.evaluation_gamma_index < num_policies:
             raise UserError(
-                f"evaluation_gamma_index is {config.evaluation_gamma_index}: there are {len(gammas)} gammas"
+                f"evaluation_gamma_index is {config.evaluation_gamma_index}: there are {num_policies} gammas"
             )
-        self.gammas_G: Tensor
-        self.register_buffer("gammas_G", torch.tensor(gammas), persistent=False)
         embeds = config.embeds(action_space)
         self.timestep_encoder = config.timestep_encoder.build(
             flatten_space(observation_space), action_space, embeds=embeds
@@ -125,31 +136,20 @@ class Agent(ActingModel):
             input_size=config.timestep_encoder.output_size, attention_window=context_length + 1, max_timestep=horizon
         )
         state_size = config.trajectory_encoder.state_size
-        samples = config.num_policy_samples > 0
-        self.actor = Actor(
+        self.build_heads(
             config.actor,
+            config.critic,
+            gammas=gammas,
             input_size=state_size,
             action_space=action_space,
-            num_gammas=len(gammas),
             embeds=embeds,
-            samples=samples,
+            num_policy_samples=config.num_policy_samples,
+            popart=config.popart,
         )
-        self.value_code = config.critic.value_code.build(len(gammas), normalize=config.popart)
-        self.critic = config.critic.build(
-            input_size=state_size,
-            action_space=action_space,
-            gammas_G=self.gammas_G,
-            num_outputs=self.value_code.num_outputs,
-            embeds=embeds,
-            samples=samples,
-        )
-        self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
-        self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         self.averaged: nn.ModuleDict | None = None
         if averaged:
             acting = {name: copy.deepcopy(getattr(self, name)) for name in ACTING_MODULES}
             self.averaged = nn.ModuleDict(acting).requires_grad_(False)
-        self.world_model: WorldModel | None = None
         if world_model:
             output_size = self.timestep_encoder.observation_size
             if not output_size:
@@ -170,7 +170,20 @@ class Agent(ActingModel):
                 action_space=action_space,
                 embeds=embeds,
             )
-        self.register_load_state_dict_pre_hook(_keep_own_novelty)
+        self.separate: SeparateHeads | None = None
+        if separate:
+            self.separate = SeparateHeads(
+                config.actor,
+                config.critic,
+                gamma=config.separate_gamma,
+                input_size=state_size,
+                action_space=action_space,
+                embeds=embeds,
+                num_policy_samples=config.num_policy_samples,
+                popart=config.popart,
+                averaged=averaged,
+            )
+        self.register_load_state_dict_pre_hook(_keep_own_parts)
 
     def features(self, batch: Batch) -> Float[Tensor, "N F"]:
         """Return the vector part of the timestep encoder's input, before normalization."""
@@ -213,85 +226,6 @@ class Agent(ActingModel):
         target_delta_NO = self.world_model.normalizer(deltas_NO, self.gammas_G.dtype)
         return target_delta_NO.clamp(-_MAX_ABS_DELTA, _MAX_ABS_DELTA)
 
-    @torch.no_grad()
-    def target_values(
-        self,
-        state_ND: Float[Tensor, "N D"],
-        mask_NA: Bool[Tensor, "N A"] | None,
-        noise_NGA: Float[Tensor, "N G _"] | None,
-        action: Shaped[Tensor, "N ..."] | None = None,
-    ) -> TargetValues:
-        """Return Q(s, pi(s)) of the target networks for each critic and gamma, in units of scaled reward.
-
-        With the actions of the data, also their values and log-probabilities. The noise is that of
-        `Actor.sample_noise`.
-        """
-        policy, code = self.target_actor(state_ND, mask_NA), self.value_code
-        if action is None:
-            q_policy = self.target_critic.policy_q(state_ND, policy, noise_NGA, code)
-            return TargetValues(code.denormalize(q_policy), None, None)
-        output, q_policy = self.target_critic.q_values(state_ND, action, policy, noise_NGA, code)
-        q_data = code.denormalize(code.decode(output))
-        return TargetValues(code.denormalize(q_policy), q_data, policy.executed_log_prob(action))
-
-    def policy_noise(self, state_ND: Float[Tensor, "N D"], generator: torch.Generator) -> Float[Tensor, "N G _"] | None:
-        """Return the noise of `predict`: that of `Actor.sample_noise` for each sample, side by side."""
-        first = self.actor.sample_noise(state_ND, generator)
-        if first is None or self.config.num_policy_samples <= 1:
-            return first
-        others = [self.actor.sample_noise(state_ND, generator) for _ in range(self.config.num_policy_samples - 1)]
-        return torch.cat([first, *(noise for noise in others if noise is not None)], dim=-1)
-
-    def predict(
-        self,
-        state_ND: Float[Tensor, "N D"],
-        batch: Batch,
-        td_target_NG: Float[Tensor, "N G"],
-        noise_NGA: Float[Tensor, "N G _"] | None,
-        target_delta_NO: Float[Tensor, "N O"] | None = None,
-        *,
-        policy_gradient: bool = True,
-    ) -> Predictions:
-        """Return the inputs of the losses, from normalized TD targets and `policy_noise`.
-
-        Without `policy_gradient` the policy's value has no gradient, which takes less time.
-        """
-        policy = self.actor(state_ND, batch.action_mask)
-        valued = policy if policy_gradient else detached(policy)
-        first, *others = self._noise_of_samples(noise_NGA)
-        output, q_policy = self.critic.q_values(state_ND, batch.action, valued, first, self.value_code)
-        for noise in others:
-            q_policy = q_policy + self.critic.frozen_policy_q(state_ND, valued, noise, self.value_code)
-        if others:
-            q_policy = q_policy / (1 + len(others))
-        return Predictions(
-            log_prob_NG=policy.log_prob(batch.action),
-            entropy_NG=policy.entropy(first),
-            q_data_NKG=self.value_code.decode(output),
-            q_policy_NKG=q_policy,
-            td_target_NG=td_target_NG,
-            td_loss_NKG=self.value_code.loss(output, td_target_NG),
-            q_scale_G=self.value_code.scale_G.clone(),
-            q_shift_G=self.value_code.shift_G.clone(),
-            predicted_delta_NO=None if self.world_model is None else self.world_model(state_ND, batch.action),
-            target_delta_NO=target_delta_NO,
-        )
-
-    @torch.no_grad()
-    def absorb_value_scale(self) -> None:
-        """Move the scale of the value code into both kinds of critics, if so configured. No value changes."""
-        code = self.value_code
-        if code.rescale_critics:
-            scale_G, shift_G = code.scale_G.clone(), code.shift_G.clone()
-            self.target_critic.absorb_scale(scale_G, shift_G)
-            remaining_scale_G, remaining_shift_G = self.critic.absorb_scale(scale_G, shift_G)
-            code.scale_G.copy_(remaining_scale_G)
-            code.shift_G.copy_(remaining_shift_G)
-
-    def targets(self) -> MovingCopies:
-        """Return the target networks: target <- target + rate (online - target)."""
-        return MovingCopies([self.target_actor, self.target_critic], [self.actor, self.critic], with_buffers=False)
-
     def averages(self) -> MovingCopies | None:
         """Return the moving averages, if there are any. Buffers, such as the statistics of the inputs, are copied."""
         if self.averaged is None:
@@ -303,10 +237,15 @@ class Agent(ActingModel):
         """Return one of `ACTING_MODULES`: its moving average if there is one."""
         return getattr(self, name) if self.averaged is None else self.averaged[name]
 
-    def _noise_of_samples(self, noise_NGA: Float[Tensor, "N G _"] | None) -> Sequence[Float[Tensor, "N G _"] | None]:
-        if noise_NGA is None or self.config.num_policy_samples <= 1:
-            return (noise_NGA,)
-        return [noise.contiguous() for noise in noise_NGA.chunk(self.config.num_policy_samples, dim=-1)]
+    @override
+    def actor_of_gamma(self, gamma_index: int, *, averaged: bool = True) -> Actor:
+        if self.separate is None:
+            return super().actor_of_gamma(gamma_index, averaged=averaged)
+        index = gamma_index % len(self.policy_gammas)
+        if index == len(self.gammas) - 1:
+            separate = self.separate.acting_actor if averaged else self.separate.actor
+            return separate.for_gamma(0)
+        return super().actor_of_gamma(min(index, len(self.gammas) - 1), averaged=averaged)
 
     @torch.no_grad()
     def _deltas(self, features_NF: Float[Tensor, "N F"], output_size: int) -> Float[Tensor, "N O"]:
@@ -314,13 +253,13 @@ class Agent(ActingModel):
         return observation_NO.roll(-1, dims=0) - observation_NO
 
 
-def _keep_own_novelty(agent: Agent, state: dict[str, Any], *_: Any) -> None:
-    """Leave the policy of novelty as it is if the state has none, and drop that of a state if the agent has none.
+def _keep_own_parts(agent: Agent, state: dict[str, Any], *_: Any) -> None:
+    """Leave novelty's policy and separate heads as they are if the state has none; drop those that the agent lacks.
 
-    What is new belongs to one run, and acts in it alone: other runs start from its other weights, and with their own.
+    A run that starts from the weights of another one has its own. What is new belongs to one run, and acts in it alone.
     """
-    own = {} if agent.novelty is None else agent.novelty.state_dict(prefix=NOVELTY_PREFIX)
-    for name in [name for name in state if name.startswith(NOVELTY_PREFIX) and name not in own]:
+    own = {name: tensor for name, tensor in agent.state_dict().items() if name.startswith(OWN_OPTIMIZER)}
+    for name in [name for name in state if name.startswith(OWN_OPTIMIZER) and name not in own]:
         del state[name]
     for name, tensor in own.items():
         state.setdefault(name, tensor)

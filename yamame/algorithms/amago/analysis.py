@@ -1,13 +1,16 @@
 """Analysis of a trajectory by an AMAGO agent."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Bool, Float, Float32
 from torch import Tensor
 
 from yamame.algorithms.acting_model import ACTING_MODULES
 from yamame.algorithms.amago.agent import Agent
-from yamame.algorithms.analysis import AgentAnalysis, action_distributions
+from yamame.algorithms.amago.heads import Heads
+from yamame.algorithms.analysis import ActionDistributions, AgentAnalysis, action_distributions
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import PolicyDistribution
@@ -40,45 +43,75 @@ def analyze_trajectory(
     timestep_ND = timestep_encoder(agent.features(batch), batch.observation)
     trace = encoder.explain(timestep_ND, batch, keep=keep) if isinstance(encoder, SupportsExplain) else None
     state_ND = trace.state_TD if trace else encoder(timestep_ND, batch)
-    policy = actor(state_ND, batch.action_mask)
-    q_TG, value_TG = (None, None) if reward_scale is None else _values(agent, state_ND, batch, policy, reward_scale)
+    policies: list[tuple[Heads, PolicyDistribution]] = [(agent, actor(state_ND, batch.action_mask))]
+    if agent.separate is not None:
+        separate = agent.separate.acting_actor if reward_scale is None else agent.separate.actor
+        policies.append((agent.separate, separate(state_ND, batch.action_mask)))
+    q_TG, value_TG = (None, None) if reward_scale is None else _values(agent, state_ND, batch, policies, reward_scale)
     return AgentAnalysis(
-        gammas_G=agent.gammas_G.float().cpu().numpy(),
+        gammas_G=np.array(agent.policy_gammas, np.float32),
         q_TG=q_TG,
         value_TG=value_TG,
-        action_distributions=action_distributions(policy, gamma_index),
+        action_distributions=_action_distributions(agent, [policy for _, policy in policies], gamma_index),
         attention=trace.attention if trace else None,
         max_abs_LPT=trace.max_abs_LPT if trace else None,
     )
 
 
+def _action_distributions(
+    agent: Agent, policies: Sequence[PolicyDistribution], gamma_index: int
+) -> ActionDistributions:
+    last = len(agent.gammas) - 1
+    index = gamma_index % len(agent.policy_gammas)
+    if agent.separate is not None and index == last:
+        return action_distributions(policies[1], 0)
+    return action_distributions(policies[0], min(index, last))
+
+
 def _values(
-    agent: Agent, state_ND: Float[Tensor, "N D"], batch: Batch, policy: PolicyDistribution, reward_scale: float
+    agent: Agent,
+    state_ND: Float[Tensor, "N D"],
+    batch: Batch,
+    policies: Sequence[tuple[Heads, PolicyDistribution]],
+    reward_scale: float,
 ) -> tuple[Float32[np.ndarray, "T G"], Float32[np.ndarray, "N G"]]:
     """Return the values of the actions taken, and those of the policy of each gamma."""
-    code, noise = agent.value_code, _zero_noise(agent, state_ND)
-    output_NKGZ, value_NKG = agent.critic.q_values(state_ND, batch.action, policy, noise, code)
-    q_TG = _in_rewards(agent, code.decode(output_NKGZ), reward_scale)[:-1]
-    return q_TG, _in_rewards(agent, value_NKG, reward_scale)
+    of_actions, of_policies = [], []
+    for heads, policy in policies:
+        code, noise = heads.value_code, _zero_noise(heads, state_ND)
+        output_NKGZ, value_NKG = heads.critic.q_values(state_ND, batch.action, policy, noise, code)
+        of_actions.append(_in_rewards(heads, code.decode(output_NKGZ), reward_scale)[:-1])
+        of_policies.append(_in_rewards(heads, value_NKG, reward_scale))
+    return _in_order(of_actions), _in_order(of_policies)
 
 
 def policy_values(
-    agent: Agent, state_ND: Float[Tensor, "N D"], policy: PolicyDistribution, reward_scale: float
+    agent: Agent, state_ND: Float[Tensor, "N D"], mask_NA: Bool[Tensor, "N A"] | None, reward_scale: float
 ) -> Float32[np.ndarray, "N G"]:
     """Return the value of the policy of each gamma: mean over the critics, in units of the task's reward.
 
     It is the expectation over a discrete action, or the value of the mode.
     """
-    value_NKG = agent.critic.policy_q(state_ND, policy, _zero_noise(agent, state_ND), agent.value_code)
-    return _in_rewards(agent, value_NKG, reward_scale)
+    values = []
+    for heads in [agent] if agent.separate is None else [agent, agent.separate]:
+        policy, noise = heads.actor(state_ND, mask_NA), _zero_noise(heads, state_ND)
+        value_NKG = heads.critic.policy_q(state_ND, policy, noise, heads.value_code)
+        values.append(_in_rewards(heads, value_NKG, reward_scale))
+    return _in_order(values)
 
 
-def _in_rewards(agent: Agent, raw_NKG: Float[Tensor, "N K G"], reward_scale: float) -> Float32[np.ndarray, "N G"]:
-    return (agent.value_code.denormalize(raw_NKG).mean(1) / reward_scale).float().cpu().numpy()
+def _in_order(values: Sequence[Float32[np.ndarray, "N _"]]) -> Float32[np.ndarray, "N G"]:
+    """Place the separate gamma, if there is one, before the acting one."""
+    shared, *separate = values
+    return np.concatenate([shared[:, :-1], *separate, shared[:, -1:]], axis=1)
 
 
-def _zero_noise(agent: Agent, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N G A"] | None:
+def _in_rewards(heads: Heads, raw_NKG: Float[Tensor, "N K G"], reward_scale: float) -> Float32[np.ndarray, "N G"]:
+    return (heads.value_code.denormalize(raw_NKG).mean(1) / reward_scale).float().cpu().numpy()
+
+
+def _zero_noise(heads: Heads, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N G A"] | None:
     """Noise with which the sampled action is the mode; None if no noise is needed for that."""
-    if agent.actor.discrete or agent.actor.samples_choices:
+    if heads.actor.discrete or heads.actor.samples_choices:
         return None
-    return state_ND.new_zeros(len(state_ND), len(agent.gammas_G), agent.actor.action_size)
+    return state_ND.new_zeros(len(state_ND), len(heads.gammas_G), heads.actor.action_size)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.acting_model import ACTING_MODULES
-from yamame.algorithms.amago.agent import NOVELTY_PREFIX, Agent, AgentConfig
+from yamame.algorithms.amago.agent import NOVELTY_PREFIX, SEPARATE_PREFIX, Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.novelty import NoveltyPolicyConfig
@@ -155,7 +155,7 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
     @override
     def num_policies(self, model: nn.Module) -> int:
         assert isinstance(model, Agent)
-        return len(model.gammas_G)
+        return len(model.policy_gammas)
 
     @override
     def with_policy(self, index: int) -> "AMAGOConfig":
@@ -170,7 +170,10 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
 
     @override
     def acting_state(self, model: nn.Module) -> dict[str, Tensor]:
-        prefixes = tuple(f"{name}." for name in ACTING_MODULES) if model.averaged is None else ("averaged.",)
+        if model.averaged is None:
+            prefixes = (*(f"{name}." for name in ACTING_MODULES), f"{SEPARATE_PREFIX}actor.")
+        else:
+            prefixes = ("averaged.", f"{SEPARATE_PREFIX}averaged_actor.")
         return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(prefixes)}
 
     @override

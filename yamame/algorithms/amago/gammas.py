@@ -14,3 +14,6 @@ SHORT_GAMMAS = (0.1, 0.9, 0.95, 0.97, 0.99, 0.995)
 DEFAULT_GAMMAS = (0.1, 0.9, 0.97)
 """Of the agent of a new environment, besides the acting one. With the first, whose values are hardly more than the next
 reward, noise of later rewards does not hide what an action earns at once."""
+
+DEFAULT_SEPARATE_GAMMA = 0.9999
+"""Of the separate heads of that agent: a later reward that is only a little larger is worth waiting for."""

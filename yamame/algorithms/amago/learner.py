@@ -6,19 +6,20 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import override
 
-from yamame.algorithms.amago.agent import Agent
-from yamame.algorithms.amago.chunks import part, split_tokens
+from yamame.algorithms.amago.agent import OWN_OPTIMIZER, Agent
 from yamame.algorithms.amago.gradient_norms import gradient_norms
+from yamame.algorithms.amago.heads import Heads
+from yamame.algorithms.amago.heads_learner import HeadsLearner
 from yamame.algorithms.amago.losses.base import Loss
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
-from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
+from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.algorithms.amago.novelty import NoveltyLearner
+from yamame.algorithms.amago.separate_heads import SeparateLearner
 from yamame.algorithms.base import Algorithm, Metrics
 from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
 from yamame.algorithms.dropout import DropoutSeeds
@@ -80,6 +81,11 @@ class LearnerConfig:
         return (self.td, self.policy_gradient, self.filtered_bc, *world_model, *self.extra_losses)
 
     @property
+    def losses_of_policy(self) -> tuple[Loss, ...]:
+        """All losses of the sum but that of the world model."""
+        return tuple(loss for loss in self.losses if loss is not self.world_model)
+
+    @property
     def is_pessimistic(self) -> bool:
         """Whether targets are minima over critics, as configured. Without a policy gradient they are means."""
         return self.td.critic_reduction == "min" and self.policy_gradient.weight > 0
@@ -130,7 +136,7 @@ class Learner(Algorithm):
         self.distributed = distributed
         self.generator = generator
         self.optimizer = ClippedAdamW(
-            [p for name, p in agent.named_parameters() if p.requires_grad and not name.startswith("novelty.")],
+            [p for name, p in agent.named_parameters() if p.requires_grad and not name.startswith(OWN_OPTIMIZER)],
             weight_decay=config.weight_decay,
             max_grad_norm=config.max_grad_norm,
         )
@@ -149,13 +155,36 @@ class Learner(Algorithm):
             self._novelty = NoveltyLearner(
                 agent.novelty, agent.timestep_encoder, generator=generator, distributed=distributed
             )
-        compiled: Callable[[Any], Any] = torch.compile if compute.compile else lambda function: function
-        self._encode, self._target_values = compiled(agent.encode), compiled(agent.target_values)
-        self._losses_of_tokens = compiled(self._sum_losses)
+        self._heads = self._heads_learner(agent, config.losses)
+        self._separate: SeparateLearner | None = None
+        if agent.separate is not None:
+            self._separate = SeparateLearner(
+                agent.separate,
+                self._heads_learner(agent.separate, config.losses_of_policy),
+                weight_decay=config.weight_decay,
+                max_grad_norm=config.max_grad_norm,
+                distributed=distributed,
+            )
+        self._encode: Callable[..., Tensor] = torch.compile(agent.encode) if compute.compile else agent.encode
         self._run_ahead = BoundedRunAhead(compute.device)
         self._update: Callable[[Batch], Metrics] = self._update_eagerly
         if compute.cuda_graph and distributed.is_single_process:
             self._update = CudaGraphUpdate(self._update_eagerly, generator)
+
+    @property
+    def _optimizers(self) -> Sequence[ClippedAdamW]:
+        return [self.optimizer] if self._separate is None else [self.optimizer, self._separate.optimizer]
+
+    def _heads_learner(self, heads: Heads, losses: Sequence[Loss]) -> HeadsLearner:
+        config = self.config
+        return HeadsLearner(
+            heads,
+            td=config.td,
+            losses=losses,
+            is_pessimistic=config.is_pessimistic,
+            policy_gradient=config.policy_gradient.weight > 0 or bool(config.extra_losses),
+            compute=self.compute,
+        )
 
     @property
     def num_nonfinite(self) -> int:
@@ -176,7 +205,8 @@ class Learner(Algorithm):
         """
         self.num_updates += 1
         self._last_batch = batch
-        self.optimizer.lr.fill_(self.config.lr_at(self.num_updates))
+        for optimizer in self._optimizers:
+            optimizer.lr.fill_(self.config.lr_at(self.num_updates))
         if self.num_updates % GRADIENT_NORM_INTERVAL == 1:
             self._dropout_seeds.set(self.num_updates)
             self._gradient_norms = self._measure_gradient_norms(batch)
@@ -194,10 +224,16 @@ class Learner(Algorithm):
         With PopArt: `critic/td_target_mean_gamma_<gamma>` and `critic/popart_std_gamma_<gamma>`, in units of reward.
         The gradient norms of the losses, `optim/grad_norm_<loss>`, are at most `GRADIENT_NORM_INTERVAL` updates old.
         """
-        gammas, scale = self.agent.gammas_G.tolist(), self.config.td.reward_scale
-        shown = np.linspace(0, len(gammas) - 1, min(len(gammas), _MAX_GAMMAS)).round().astype(int)
-        rows = {name: (row_G / scale).tolist() for name, row_G in self.agent.value_code.metrics_by_gamma().items()}
-        values = {f"{name}_gamma_{gammas[index]:.6g}": row[index] for index in shown for name, row in rows.items()}
+        agent, scale = self.agent, self.config.td.reward_scale
+        shown = np.linspace(0, len(agent.gammas) - 1, min(len(agent.gammas), _MAX_GAMMAS)).round().astype(int)
+        heads = [(agent.gammas[index], index, agent.value_code) for index in shown]
+        if agent.separate is not None:
+            heads.append((agent.separate.gamma, 0, agent.separate.value_code))
+        values = {
+            f"{name}_gamma_{gamma:.6g}": float(row_G[index]) / scale
+            for gamma, index, code in heads
+            for name, row_G in code.metrics_by_gamma().items()
+        }
         norms = {name: float(norm) for name, norm in self._gradient_norms.items()}
         novelty = {} if self._novelty is None else self._novelty.metrics()
         return {"optim/nonfinite_updates": float(self.num_nonfinite), **values, **norms, **novelty}
@@ -222,21 +258,22 @@ class Learner(Algorithm):
             state_ND = self._encode(features_NF, batch)
 
         # 2. targets of the critics, from the target networks, and the statistics by which they are normalized (PopArt)
-        chunks = split_tokens(len(batch.reward), self.compute.chunk_tokens)
-        td_target_NG = self._td_target(batch, state_ND.detach(), chunks, self.generator)
+        target_noise = agent.target_actor.sample_noise(state_ND, self.generator)
+        td_target_NG = self._heads.td_target(batch, state_ND.detach(), target_noise, self.generator)
         agent.value_code.update(td_target_NG, batch.loss_mask, self.distributed)
         num_transitions = batch.loss_mask.sum().to(state_ND.dtype)
         self.distributed.all_reduce_sum_(num_transitions)
         num_transitions = num_transitions.clamp(min=1)
         # 3. backward through the heads, chunk by chunk, and then once through the encoders
         self.optimizer.zero_grad()
-        total, state_gradient_ND, metrics = self._backward_heads(
+        noise = agent.policy_noise(state_ND, self.generator)
+        total, state_gradient_ND, metrics = self._heads.backward(
             batch,
             state_ND.detach(),
             agent.value_code.normalize(td_target_NG),
             agent.observation_deltas(features_NF),
-            chunks,
-            num_transitions,
+            noise=noise,
+            num_transitions=num_transitions,
         )
         if state_ND.requires_grad:  # not if both encoders are frozen
             state_ND.backward(state_gradient_ND)
@@ -253,6 +290,17 @@ class Learner(Algorithm):
                 value.copy_(torch.where(finite, value, before))
         agent.absorb_value_scale()
         self._nonfinite.count(finite)
+        if self._separate is not None:
+            metrics |= self._separate.update(
+                batch,
+                state_ND.detach(),
+                target_noise_NGA=target_noise,
+                noise_NGA=noise,
+                generator=self.generator,
+                num_transitions=num_transitions,
+                tau=config.tau,
+                averaging_rate=config.averaging_rate,
+            )
         scale = config.td.reward_scale
         return metrics | {
             "optim/grad_norm": norm,
@@ -268,8 +316,8 @@ class Learner(Algorithm):
         features_NF = agent.features(batch)
         with self.compute.autocast():
             state_ND = agent.encode(features_NF, batch)
-        chunks = split_tokens(len(batch.reward), self.compute.chunk_tokens)
-        td_target_NG = self._td_target(batch, state_ND.detach(), chunks, generator)
+        target_noise = agent.target_actor.sample_noise(state_ND, generator)
+        td_target_NG = self._heads.td_target(batch, state_ND.detach(), target_noise, generator)
         return gradient_norms(
             agent,
             self._losses,
@@ -278,96 +326,10 @@ class Learner(Algorithm):
             features_NF=features_NF,
             state_ND=state_ND,
             td_target_NG=agent.value_code.normalize(td_target_NG),
-            chunks=chunks,
+            chunks=self._heads.chunks(batch),
             generator=generator,
             compute=self.compute,
         )
-
-    def _td_target(
-        self, batch: Batch, state_ND: Float[Tensor, "N D"], chunks: Sequence[slice], generator: torch.Generator
-    ) -> Float[Tensor, "N G"]:
-        """Return the TD targets of all tokens, in units of scaled reward."""
-        noise, mask = self.agent.target_actor.sample_noise(state_ND, generator), batch.action_mask
-        action = batch.action if self.config.td.uses_traces(batch) else None
-        with self.compute.autocast():
-            values = [
-                self._target_values(
-                    state_ND[chunk],
-                    part(mask, chunk),
-                    part(noise, chunk),
-                    part(action, chunk),
-                )
-                for chunk in chunks
-            ]
-        return self.config.td.td_target(
-            batch,
-            TargetValues.concatenate(values),
-            self.agent.gammas_G,
-            generator,
-            pessimistic=self.config.is_pessimistic,
-        )
-
-    def _backward_heads(
-        self,
-        batch: Batch,
-        state_ND: Float[Tensor, "N D"],
-        td_target_NG: Float[Tensor, "N G"],
-        target_delta_NO: Float[Tensor, "N O"] | None,
-        chunks: Sequence[slice],
-        num_transitions: Float[Tensor, ""],
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, "N D"], Metrics]:
-        """Return the loss, its gradient with respect to the states, and metrics; accumulate the heads' gradients.
-
-        All are this rank's terms of a sum over ranks. Heads process tokens independently, in chunks, so that the
-        activations of one chunk are in memory at a time: most of the memory of an update at long context.
-        """
-        noise = self.agent.policy_noise(state_ND, self.generator)
-        total, gradients = state_ND.new_zeros(()), []
-        names: Sequence[str] = ()
-        means: Tensor | float = 0.0
-        for chunk in chunks:
-            tokens, state = batch.slice_tokens(chunk), state_ND[chunk].requires_grad_()
-            with self.compute.autocast():
-                loss, chunk_metrics = self._losses_of_tokens(
-                    state,
-                    tokens,
-                    td_target_NG[chunk],
-                    part(noise, chunk),
-                    part(target_delta_NO, chunk),
-                )
-            fraction = tokens.loss_mask.sum() / num_transitions
-            (loss * fraction).backward()
-            gradients.append(state.grad if state.grad is not None else torch.zeros_like(state))
-            total = total + loss.detach() * fraction
-            names, means = tuple(chunk_metrics), means + torch.stack(list(chunk_metrics.values())) * fraction
-        assert isinstance(means, Tensor)
-        return total, torch.cat(gradients), dict(zip(names, means.detach().unbind(), strict=True))
-
-    def _sum_losses(
-        self,
-        state_ND: Float[Tensor, "N D"],
-        batch: Batch,
-        td_target_NG: Float[Tensor, "N G"],
-        noise_NGA: Float[Tensor, "N G _"] | None,
-        target_delta_NO: Float[Tensor, "N O"] | None,
-    ) -> tuple[Float[Tensor, ""], Metrics]:
-        """Return the weighted sum of all losses, averaged over the tokens with a transition."""
-        predictions = self.agent.predict(
-            state_ND,
-            batch,
-            td_target_NG,
-            noise_NGA,
-            target_delta_NO,
-            policy_gradient=self.config.policy_gradient.weight > 0 or bool(self.config.extra_losses),
-        )
-        outputs = [loss(batch, predictions) for loss in self._losses]
-        means = masked_mean(torch.stack([output.per_token for output in outputs], dim=1), batch.loss_mask).unbind()
-        total = state_ND.new_zeros(())
-        metrics: Metrics = {}
-        for loss, output, mean in zip(self._losses, outputs, means, strict=True):
-            total = total + loss.weight * mean
-            metrics |= {f"loss/{loss.name}": mean.detach(), **output.metrics}
-        return total, metrics
 
     @override
     def broadcast_parameters(self) -> None:
@@ -381,6 +343,7 @@ class Learner(Algorithm):
             "generator": self.generator.get_state(),
             "updates": self.num_updates,
             **self._nonfinite.state_dict(),
+            **({} if self._separate is None else {"separate_optimizer": self._separate.optimizer.state_dict()}),
             **({} if self._novelty is None else {"novelty_optimizer": self._novelty.state_dict()}),
             "gradient_norms": {name: float(norm) for name, norm in self._gradient_norms.items()},
         }
@@ -392,6 +355,8 @@ class Learner(Algorithm):
         load_generator_state(self.generator, state["generator"])
         self.num_updates = state["updates"]
         self._nonfinite.load_state_dict(state)
+        if self._separate is not None:
+            self._separate.optimizer.load_state_dict(state["separate_optimizer"])
         if self._novelty is not None:
             self._novelty.load_state_dict(state["novelty_optimizer"])
         self._gradient_norms = {name: torch.tensor(norm) for name, norm in state["gradient_norms"].items()}

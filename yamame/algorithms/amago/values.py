@@ -24,7 +24,7 @@ class AMAGOValues(ValueFunction):
     """
 
     def __init__(self, agent: Agent, *, num_envs: int, reward_scale: float) -> None:
-        self.gammas = agent.gammas
+        self.gammas = agent.policy_gammas
         self._agent, self._reward_scale = agent.eval(), reward_scale
         generator = torch.Generator(agent.gammas_G.device)
         self._encoders = NetworkPolicy(agent, num_envs=num_envs, generator=generator, averaged=False)
@@ -36,5 +36,4 @@ class AMAGOValues(ValueFunction):
         state_ED = self._encoders.state(step)
         mask = step.observation.get(ACTION_MASK_KEY)
         mask_EA = None if mask is None else torch.from_numpy(mask).to(state_ED.device)
-        policy = self._agent.actor(state_ED, mask_EA)
-        return policy_values(self._agent, state_ED, policy, self._reward_scale)
+        return policy_values(self._agent, state_ED, mask_EA, self._reward_scale)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from yamame.algorithms.amago.agent import AgentConfig
 from yamame.algorithms.amago.config import AMAGOConfig
-from yamame.algorithms.amago.gammas import DEFAULT_GAMMAS, SHORT_GAMMAS
+from yamame.algorithms.amago.gammas import DEFAULT_GAMMAS, DEFAULT_SEPARATE_GAMMA, SHORT_GAMMAS
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import ALL_ACTIONS, FilteredBCLoss
 from yamame.algorithms.amago.losses.td import TDLoss
@@ -174,11 +174,11 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     """Return the config for a new environment: a small agent with many small updates, for a CPU.
 
     The context length is a whole trial, at most `MAX_CONTEXT` steps. The acting gamma is 1 - 1 / horizon, within 0.99
-    and 0.999. Noise is annealed over the first half of the run. Differs from the paper, besides the sizes, in targets
-    that reach along the window (Retrace), four gammas, relative positions, a time that is not normalized, a learning
-    rate that decays, faster target networks, averaged weights, repeated random actions, random first trials, a policy
-    of novelty, windows that cover the ends of trials, rare rewards that are less rare in batches, evaluations without
-    the clip of probabilities, and a choice of the policy that acts after training (docs/log.md).
+    and 0.999. Differs from the paper, besides the sizes, in targets that reach along the window (Retrace), four gammas
+    and a separate one, relative positions, a time that is not normalized, a learning rate that decays, faster target
+    networks, averaged weights, repeated random actions, random first trials, a policy of novelty, windows that cover
+    the ends of trials, rare rewards that are less rare in batches, evaluations without the clip of probabilities, and a
+    choice of the policy that acts after training (docs/log.md).
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     max_envs = env_steps // (4 * env.max_trial_steps)
@@ -187,6 +187,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     updates = round(env_steps * updates_per_env_step)
     acting_gamma = min(max(1.0 - 1.0 / env.max_trial_steps, 0.99), 0.999)
     agent = small_agent(acting_gamma=acting_gamma, gammas=DEFAULT_GAMMAS, position_embedding="rotary")
+    encoder = agent.timestep_encoder
     return RunConfig(
         env=env,
         num_envs=num_envs,
@@ -195,10 +196,9 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
         algorithm=AMAGOConfig(
             agent=replace(
                 agent,
+                separate_gamma=DEFAULT_SEPARATE_GAMMA,
                 timestep_encoder=replace(
-                    agent.timestep_encoder,
-                    normalize_time=False,
-                    image=replace(agent.timestep_encoder.image, normalize_bytes=True),
+                    encoder, normalize_time=False, image=replace(encoder.image, normalize_bytes=True)
                 ),
                 actor=replace(agent.actor, clip_evaluation=False),
             ),

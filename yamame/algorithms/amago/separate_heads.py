@@ -1,0 +1,158 @@
+"""Actor and critics of one more gamma, which share no layer with those of the others.
+
+Differs from the paper, whose gammas share all layers. A gamma close to 1 counts late rewards in full, but its targets
+carry the noise of whole trials, which made the policies of the other gammas worse in shared layers (docs/log.md).
+"""
+
+import copy
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from yamame.algorithms.amago.heads import Heads
+from yamame.algorithms.amago.heads_learner import HeadsLearner
+from yamame.algorithms.amago.moving_copies import MovingCopies
+from yamame.algorithms.base import Metrics
+from yamame.algorithms.optimizer import ClippedAdamW
+from yamame.data.actions import PolicyActionSpace
+from yamame.data.batch import Batch
+from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+from yamame.nets.heads.actor import Actor, ActorConfig
+from yamame.nets.heads.critic import CriticConfig
+
+_NUM_CRITICS = 2
+"""Both are in every target, so that none is drawn and the random numbers of other updates stay the same."""
+
+
+class SeparateHeads(Heads):
+    """Actor and critics of one gamma.
+
+    Args:
+        actor: Sizes of the actor.
+        critic: Sizes of the critics, of which there are two.
+        gamma: The discount factor.
+        input_size: Width of the states.
+        action_space: Action space of the policy.
+        embeds: As in `Heads.build_heads`.
+        num_policy_samples: As in `Heads.build_heads`.
+        popart: As in `Heads.build_heads`.
+        averaged: Add a moving average of the actor, which then acts.
+    """
+
+    def __init__(
+        self,
+        actor: ActorConfig,
+        critic: CriticConfig,
+        *,
+        gamma: float,
+        input_size: int,
+        action_space: PolicyActionSpace,
+        embeds: bool,
+        num_policy_samples: int,
+        popart: bool,
+        averaged: bool,
+    ) -> None:
+        super().__init__()
+        self.gamma = gamma
+        self.build_heads(
+            actor,
+            replace(critic, num_critics=_NUM_CRITICS),
+            gammas=(gamma,),
+            input_size=input_size,
+            action_space=action_space,
+            embeds=embeds,
+            num_policy_samples=num_policy_samples,
+            popart=popart,
+        )
+        self.averaged_actor = copy.deepcopy(self.actor).requires_grad_(False) if averaged else None
+
+    @property
+    def acting_actor(self) -> Actor:
+        """The actor whose weights act: its moving average if there is one."""
+        return self.actor if self.averaged_actor is None else self.averaged_actor
+
+
+class SeparateLearner:
+    """Trains `SeparateHeads` on the states of each update of the agent, by an optimizer of its own.
+
+    Its actions are made from the noise of the acting gamma, so that it draws no random numbers.
+
+    Args:
+        heads: On the device of the agent.
+        learner: Losses and targets of the heads.
+        weight_decay: As in `LearnerConfig`.
+        max_grad_norm: As in `LearnerConfig`.
+        distributed: This process among the learners.
+    """
+
+    def __init__(
+        self,
+        heads: SeparateHeads,
+        learner: HeadsLearner,
+        *,
+        weight_decay: float,
+        max_grad_norm: float,
+        distributed: DistributedContext = SINGLE_PROCESS,
+    ) -> None:
+        self._heads, self._learner, self._distributed = heads, learner, distributed
+        self.optimizer = ClippedAdamW(
+            [parameter for parameter in heads.parameters() if parameter.requires_grad],
+            weight_decay=weight_decay,
+            max_grad_norm=max_grad_norm,
+        )
+        self._targets, self._averages = heads.targets(), None
+        if heads.averaged_actor is not None:
+            self._averages = MovingCopies([heads.averaged_actor], [heads.actor], with_buffers=True)
+
+    def update(
+        self,
+        batch: Batch,
+        state_ND: Float[Tensor, "N D"],
+        *,
+        target_noise_NGA: Shaped[Tensor, "N G _"] | None,
+        noise_NGA: Shaped[Tensor, "N G _"] | None,
+        generator: torch.Generator,
+        num_transitions: Float[Tensor, ""],
+        tau: float,
+        averaging_rate: float,
+    ) -> Metrics:
+        """Make one gradient step; return metrics. A step whose loss or gradient is not finite changes nothing.
+
+        Args:
+            batch: On the device of the heads.
+            state_ND: States without gradient.
+            target_noise_NGA: Noise of the target networks' actions of all gammas of the agent.
+            noise_NGA: That of `Heads.policy_noise`.
+            generator: That of the learner, of which no number is drawn.
+            num_transitions: Those of all ranks' batches.
+            tau: Target network update rate.
+            averaging_rate: Update rate of the averages.
+        """
+        heads = self._heads
+        td_target_N1 = self._learner.td_target(batch, state_ND, _of_last_gamma(target_noise_NGA), generator)
+        stats_before = [value.clone() for value in heads.value_code.buffers()]
+        heads.value_code.update(td_target_N1, batch.loss_mask, self._distributed)
+        self.optimizer.zero_grad()
+        total, _, _ = self._learner.backward(
+            batch,
+            state_ND,
+            heads.value_code.normalize(td_target_N1),
+            None,
+            noise=_of_last_gamma(noise_NGA),
+            num_transitions=num_transitions,
+        )
+        self._distributed.all_reduce_sum_(*self.optimizer.grads, total)
+        _, finite = self.optimizer.step(total)
+        self._targets.update(tau * finite.to(total.dtype))
+        if self._averages is not None:
+            self._averages.update(averaging_rate * finite.to(total.dtype))
+        for value, before in zip(heads.value_code.buffers(), stats_before, strict=True):
+            value.copy_(torch.where(finite, value, before))
+        heads.absorb_value_scale()
+        return {"loss/separate_gamma": total}
+
+
+def _of_last_gamma(noise_NGA: Shaped[Tensor, "N G _"] | None) -> Shaped[Tensor, "N 1 _"] | None:
+    return None if noise_NGA is None else noise_NGA[:, -1:]
