@@ -54,6 +54,11 @@ def learner_of(
     return Learner(agent, learning, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.fixture(autouse=True)
+def _every_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yamame.algorithms.amago.learner.UPDATE_INTERVAL", 1)
+
+
 def batch_of(action_space: ActionSpace = DISCRETE, *, seed: int = 0) -> Batch:
     batch = double_batch(random_windows(seed, (5, 9, 2), action_space), token_multiple=8)
     generator = torch.Generator().manual_seed(seed)
@@ -120,6 +125,32 @@ def test_a_late_reward_is_worth_as_much_as_its_gamma_says() -> None:
     separate, acting = found.q_TG[0, 2:]
     assert separate == pytest.approx(GAMMA**11, abs=0.08)
     assert acting < 0.75  # 0.57
+
+
+def test_targets_are_means_over_critics() -> None:
+    """The agent's are minima, each of which is a deviation lower than the mean here."""
+    learner = learner_of()
+    learner.update(batch_of())
+    for heads in (learner.agent, heads_of(learner)):
+        last = heads.target_critic.layers[-1]
+        with torch.no_grad():
+            last.weight.zero_()
+            last.bias.fill_(1.0)
+            last.bias[::2] = -1.0
+    batch = replace(batch_of(), extras={})
+    state_ND = torch.zeros(len(batch.reward), 16, dtype=torch.float64)
+    goes_on = batch.loss_mask & ~batch.terminated & ~batch.truncated
+    assert learner._separate is not None
+    for heads, trainer in (
+        (learner.agent, learner._heads),
+        (heads_of(learner), learner._separate._learner),
+    ):
+        code = heads.value_code
+        target_NG = trainer.td_target(batch, state_ND, None, learner.generator)
+        value_NG = (target_NG - batch.reward[:, None]) / heads.gammas_G
+        deviations_NG = ((value_NG - code.mean_G) / code.std_G)[goes_on]
+        mean = float(deviations_NG.mean())
+        assert mean == pytest.approx(0.0, abs=1e-6) if heads is learner.agent.separate else mean < -0.5
 
 
 def test_its_policy_acts_if_it_is_chosen() -> None:
@@ -263,6 +294,16 @@ def test_its_metrics_are_of_its_gamma() -> None:
     values = learner.metrics()
     assert values[f"critic/popart_std_gamma_{GAMMA}"] == pytest.approx(float(heads_of(learner).value_code.std_G[0]))
     assert values["critic/popart_std_gamma_0.95"] == pytest.approx(float(learner.agent.value_code.std_G[-1]))
+
+
+def test_it_learns_in_every_eighth_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    learner = learner_of()
+    for update in range(1, 17):
+        before = tensors(learner)
+        metrics = learner.update(batch_of(seed=update))
+        moved = [name for name in changed(before, learner) if name.startswith(PART)]
+        assert bool(moved) == ("loss/separate_gamma" in metrics) == (update % 8 == 0)
 
 
 def test_frozen_encoders_do_not_keep_it_from_learning() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.algorithms.amago.novelty import NoveltyLearner
-from yamame.algorithms.amago.separate_heads import SeparateLearner
+from yamame.algorithms.amago.separate_heads import UPDATE_INTERVAL, SeparateLearner
 from yamame.algorithms.base import Algorithm, Metrics
 from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
 from yamame.algorithms.dropout import DropoutSeeds
@@ -155,12 +156,12 @@ class Learner(Algorithm):
             self._novelty = NoveltyLearner(
                 agent.novelty, agent.timestep_encoder, generator=generator, distributed=distributed
             )
-        self._heads = self._heads_learner(agent, config.losses)
+        self._heads = self._heads_learner(agent, config.losses, is_pessimistic=config.is_pessimistic)
         self._separate: SeparateLearner | None = None
         if agent.separate is not None:
             self._separate = SeparateLearner(
                 agent.separate,
-                self._heads_learner(agent.separate, config.losses_of_policy),
+                self._heads_learner(agent.separate, config.losses_of_policy, is_pessimistic=False),
                 weight_decay=config.weight_decay,
                 max_grad_norm=config.max_grad_norm,
                 distributed=distributed,
@@ -168,20 +169,22 @@ class Learner(Algorithm):
         self._encode: Callable[..., Tensor] = torch.compile(agent.encode) if compute.compile else agent.encode
         self._run_ahead = BoundedRunAhead(compute.device)
         self._update: Callable[[Batch], Metrics] = self._update_eagerly
+        self._update_all: Callable[[Batch], Metrics] = partial(self._update_eagerly, with_separate=True)
         if compute.cuda_graph and distributed.is_single_process:
-            self._update = CudaGraphUpdate(self._update_eagerly, generator)
+            self._update = CudaGraphUpdate(self._update, generator)
+            self._update_all = CudaGraphUpdate(self._update_all, generator)
 
     @property
     def _optimizers(self) -> Sequence[ClippedAdamW]:
         return [self.optimizer] if self._separate is None else [self.optimizer, self._separate.optimizer]
 
-    def _heads_learner(self, heads: Heads, losses: Sequence[Loss]) -> HeadsLearner:
+    def _heads_learner(self, heads: Heads, losses: Sequence[Loss], *, is_pessimistic: bool) -> HeadsLearner:
         config = self.config
         return HeadsLearner(
             heads,
             td=config.td,
             losses=losses,
-            is_pessimistic=config.is_pessimistic,
+            is_pessimistic=is_pessimistic,
             policy_gradient=config.policy_gradient.weight > 0 or bool(config.extra_losses),
             compute=self.compute,
         )
@@ -211,7 +214,8 @@ class Learner(Algorithm):
             self._dropout_seeds.set(self.num_updates)
             self._gradient_norms = self._measure_gradient_norms(batch)
         self._dropout_seeds.set(self.num_updates)
-        metrics = self._update(batch)
+        has_separate = self._separate is not None and self.num_updates % UPDATE_INTERVAL == 0
+        metrics = (self._update_all if has_separate else self._update)(batch)
         if self._novelty is not None and self._novelty.is_due(batch, self.num_updates):
             metrics = metrics | self._novelty.update(batch.to(self.compute.device, non_blocking=True))
         self._run_ahead.wait()
@@ -243,7 +247,7 @@ class Learner(Algorithm):
         """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates. Synchronizes the device."""
         check_divergence(self.consecutive_nonfinite, self.config.max_nonfinite_updates, self._last_batch)
 
-    def _update_eagerly(self, batch: Batch) -> Metrics:
+    def _update_eagerly(self, batch: Batch, *, with_separate: bool = False) -> Metrics:
         """Make one gradient step. Everything that it changes is a persistent tensor, so that it can be captured."""
         agent, config = self.agent, self.config
         batch = batch.to(self.compute.device, non_blocking=True)
@@ -290,7 +294,7 @@ class Learner(Algorithm):
                 value.copy_(torch.where(finite, value, before))
         agent.absorb_value_scale()
         self._nonfinite.count(finite)
-        if self._separate is not None:
+        if with_separate and self._separate is not None:
             metrics |= self._separate.update(
                 batch,
                 state_ND.detach(),
@@ -298,8 +302,8 @@ class Learner(Algorithm):
                 noise_NGA=noise,
                 generator=self.generator,
                 num_transitions=num_transitions,
-                tau=config.tau,
-                averaging_rate=config.averaging_rate,
+                tau=min(1.0, UPDATE_INTERVAL * config.tau),
+                averaging_rate=min(1.0, UPDATE_INTERVAL * config.averaging_rate),
             )
         scale = config.td.reward_scale
         return metrics | {

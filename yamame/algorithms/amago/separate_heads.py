@@ -2,6 +2,7 @@
 
 Differs from the paper, whose gammas share all layers. A gamma close to 1 counts late rewards in full, but its targets
 carry the noise of whole trials, which made the policies of the other gammas worse in shared layers (docs/log.md).
+Targets are means over critics: the pessimism of a minimum in each of many steps made late rewards look smaller.
 """
 
 import copy
@@ -22,6 +23,8 @@ from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.heads.actor import Actor, ActorConfig
 from yamame.nets.heads.critic import CriticConfig
 
+UPDATE_INTERVAL = 8
+"""Updates of the agent for one of the separate heads, which takes a third of the time of one of the agent."""
 _NUM_CRITICS = 2
 """Both are in every target, so that none is drawn and the random numbers of other updates stay the same."""
 
@@ -75,7 +78,7 @@ class SeparateHeads(Heads):
 
 
 class SeparateLearner:
-    """Trains `SeparateHeads` on the states of each update of the agent, by an optimizer of its own.
+    """Trains `SeparateHeads` on the states of every `UPDATE_INTERVAL`-th update of the agent, by its own optimizer.
 
     Its actions are made from the noise of the acting gamma, so that it draws no random numbers.
 
