@@ -33,16 +33,15 @@ from paper_endings import EndEarly, core_seconds
 from paper_rows import ROWS, Run, all_runs, anneal_env_steps
 from typing_extensions import override
 
-from yamame.config.differences import flatten_config
+from yamame.config.differences import diff_configs
 from yamame.errors import UserError, describe_error
 from yamame.metrics.registry import EVAL_HIGH, EVAL_LOW, EVAL_RETURN, EVAL_SUCCESS, read_metrics
 from yamame.run_config import RunConfig
-from yamame.runs.checkpoint import load_latest_checkpoint
-from yamame.runs.directory import CHECKPOINTS, CONFIG
+from yamame.runs.directory import CONFIG
 from yamame.runs.durable_files import write_json
 from yamame.training import start as runs
 from yamame.training.callbacks import Callback, RunProgress
-from yamame.training.run_files import RunResult, random_baseline, read_result
+from yamame.training.run_files import RunResult, random_baseline, read_config, read_result
 
 Record = dict[str, Any]
 """A run in the JSON file."""
@@ -194,11 +193,7 @@ def train(run: Run, directory: Path, commit: str) -> RunResult:
 
 def require_same_config(directory: Path, config: RunConfig) -> None:
     """Raise `UserError` if a run began with another config, whose rest would not be the row's run."""
-    saved = load_latest_checkpoint(directory / CHECKPOINTS).state["config"]
-    current = flatten_config(config)
-    changed = [
-        path for path in {**saved, **current} if _unqualified(saved.get(path)) != _unqualified(current.get(path))
-    ]
+    changed = diff_configs(read_config(directory), config)  # a field that is newer than the run has its default
     if changed:
         raise UserError(
             f"{directory} began with another config ({', '.join(changed)}): check out the commit in its {COMMITS}, or "
@@ -295,11 +290,6 @@ def _shown_random(record: Record) -> str:
         return ""
     shown = f"{record['random_return']:.3g}"
     return shown if record["random_success"] is None else f"{shown}, {record['random_success']:.0%}"
-
-
-def _unqualified(value: Any) -> Any:
-    """Return the name of a class without its module, which may have moved."""
-    return value.rpartition(":")[2] if isinstance(value, str) and value.startswith("yamame.") else value
 
 
 def _fits(run: Run, pattern: str) -> bool:

@@ -7,15 +7,22 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from paper_endings import is_flat
 from paper_rows import ROWS, TINY_ITERATIONS, TINY_STEPS, Run, all_runs, anneal_env_steps
+from paper_runs import require_same_config
 from scripts import BENCHMARKS
 
+from yamame.config.serialization import to_json
+from yamame.errors import UserError
 from yamame.metrics.registry import read_metrics
+from yamame.recipes.settings.presets import replace_agent_fields
+from yamame.runs.directory import CONFIG
+from yamame.runs.durable_files import write_json
 
 RUNS = ("maze-runner-15-seed0", "wind-default-seed1")
 STEPS = 4 * TINY_STEPS
@@ -87,6 +94,17 @@ def test_a_run_that_fails_is_noted_and_the_next_begins(tmp_path: Path) -> None:
     (tmp_path / RUNS[0] / "mine.txt").unlink()
     assert subprocess.run(queue(tmp_path), check=False).returncode == 0
     assert [run["status"] for run in results(tmp_path).values()] == ["finished", "finished"]
+
+
+def test_only_a_changed_config_is_refused(tmp_path: Path) -> None:
+    """A field that is newer than a run has its default there."""
+    config = Run(next(row for row in ROWS if row.name == "maze-runner-15"), 0).config()
+    content = to_json(config)
+    del content["algorithm"]["agent"]["separate_gamma"]
+    write_json(tmp_path / CONFIG, content)
+    require_same_config(tmp_path, config)
+    with pytest.raises(UserError, match=r"began with another config \(seed, agent.separate_gamma\)"):
+        require_same_config(tmp_path, replace(replace_agent_fields(config, separate_gamma=0.99), seed=1))
 
 
 def test_an_unknown_row_is_one_line(tmp_path: Path) -> None:
