@@ -63,6 +63,13 @@ def test_the_default_agent_finds_what_random_actions_do_not(tmp_path: Path) -> N
     assert result["return_mean"] >= 0.95  # without the policy of novelty 0
 
 
+def test_the_default_agent_waits_for_a_reward_that_is_a_little_larger(tmp_path: Path) -> None:
+    """Discounting chain: 1.1 after 100 steps, or 1 after at most 30."""
+    config = replace(default_config(TASKS["discounting-chain"].env, env_steps=50_000), seed=0)
+    result = runs.train_run(config, RunMetadata(recipe="gymnasium"), run_dir=tmp_path / "run", quiet=True)
+    assert result["return_mean"] >= 1.09  # without the separate gamma 1.0
+
+
 class Lottery(gymnasium.Env[np.ndarray, np.int64]):
     """A sure reward of 0.5, or 1 with a probability of 0.4."""
 
