@@ -1,6 +1,6 @@
 """`Learner`: one update is statistics, targets, losses, one backward pass, one optimizer step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -230,14 +230,14 @@ class Learner(Algorithm):
         """
         agent, scale = self.agent, self.config.td.reward_scale
         shown = np.linspace(0, len(agent.gammas) - 1, min(len(agent.gammas), _MAX_GAMMAS)).round().astype(int)
-        heads = [(agent.gammas[index], index, agent.value_code) for index in shown]
-        if agent.separate is not None:
-            heads.append((agent.separate.gamma, 0, agent.separate.value_code))
-        values = {
-            f"{name}_gamma_{gamma:.6g}": float(row_G[index]) / scale
-            for gamma, index, code in heads
-            for name, row_G in code.metrics_by_gamma().items()
-        }
+        heads: list[tuple[Heads, Iterable[int]]] = [(agent, shown)]
+        heads += [] if agent.separate is None else [(agent.separate, (0,))]
+        values: dict[str, float] = {}
+        for part, indices in heads:
+            gammas = part.gammas_G.tolist()
+            for name, row_G in part.value_code.metrics_by_gamma().items():
+                row = (row_G / scale).tolist()
+                values |= {f"{name}_gamma_{gammas[index]:.6g}": row[index] for index in indices}
         norms = {name: float(norm) for name, norm in self._gradient_norms.items()}
         novelty = {} if self._novelty is None else self._novelty.metrics()
         return {"optim/nonfinite_updates": float(self.num_nonfinite), **values, **norms, **novelty}
