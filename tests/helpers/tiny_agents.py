@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from yamame.algorithms.amago.agent import Agent, AgentConfig
 from yamame.algorithms.amago.novelty import NoveltyPolicyConfig
+from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.batch import Batch, Window, pack
+from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import ActorConfig
 from yamame.nets.heads.critic import CriticConfig
@@ -44,6 +46,22 @@ def random_actions(rng: np.random.Generator, count: int, action_space: ActionSpa
     if isinstance(action_space, spaces.MultiDiscrete):
         return rng.integers(0, action_space.nvec, (count, len(action_space.nvec)))
     return rng.uniform(-1.0, 1.0, (count, *action_space.shape)).astype(np.float32)
+
+
+def random_step(
+    time: int, action_space: ActionSpace = DISCRETE, mask: np.ndarray | None = None, *, num_envs: int
+) -> PolicyInput:
+    """What a policy gets at a time of a trial: the same for the same arguments."""
+    rng = np.random.default_rng(time)
+    vector = rng.uniform(-1, 1, (num_envs, 3)).astype(np.float32)
+    masks = {} if mask is None else {ACTION_MASK_KEY: mask}
+    return PolicyInput(
+        time=np.full(num_envs, time),
+        observation={"vector": vector, "cell": rng.integers(0, 4, num_envs), **masks},
+        previous_action=random_actions(rng, num_envs, action_space),
+        previous_reward=rng.normal(size=num_envs).astype(np.float32),
+        episode_start=np.full(num_envs, time == 0),
+    )
 
 
 def random_trajectory(

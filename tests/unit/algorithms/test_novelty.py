@@ -1,6 +1,7 @@
 """The policy of novelty: its reward, when it learns and acts, and that nothing else depends on it."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tiny_agents import (
     ActionSpace,
     double_batch,
     every_action_space,
-    random_actions,
+    random_step,
     random_windows,
     tiny_agent,
 )
@@ -24,15 +25,14 @@ from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.novelty import MAX_LEAF_NUMBERS, NoveltyPolicy, NoveltyPolicyConfig
 from yamame.algorithms.amago.novelty_acting import PolicyWithNovelty
 from yamame.algorithms.network_policy import NetworkPolicy
-from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.batch import Batch
 from yamame.data.goals import INSTRUCTION_KEY
-from yamame.data.step import PolicyInput
 from yamame.errors import UserError
 
 OF_COORDINATES = (f"{INSTRUCTION_KEY}=instruction_coordinates",)
 NOVELTY = NoveltyPolicyConfig(trial_fraction=0.5, num_updates=100, hidden_sizes=(16, 16))
 ENVS = 4
+step_at = partial(random_step, num_envs=ENVS)
 
 
 def batch_of(action_space: ActionSpace = DISCRETE, *, reward: float | None = None, seed: int = 0) -> Batch:
@@ -191,19 +191,6 @@ def test_a_batch_that_is_not_finite_changes_nothing() -> None:
     for name, value in learner.agent.state_dict().items():
         if name.startswith("novelty."):
             assert torch.equal(before[name], value), name
-
-
-def step_at(time: int, action_space: ActionSpace, mask: np.ndarray | None = None, num_envs: int = ENVS) -> PolicyInput:
-    rng = np.random.default_rng(time)
-    masks = {} if mask is None else {ACTION_MASK_KEY: mask}
-    vector = rng.uniform(-1, 1, (num_envs, 3)).astype(np.float32)
-    return PolicyInput(
-        time=np.full(num_envs, time),
-        observation={"vector": vector, "cell": rng.integers(0, 4, num_envs), **masks},
-        previous_action=random_actions(rng, num_envs, action_space),
-        previous_reward=rng.normal(size=num_envs).astype(np.float32),
-        episode_start=np.full(num_envs, time == 0),
-    )
 
 
 def policies(agent: Agent, config: NoveltyPolicyConfig = NOVELTY) -> list[NetworkPolicy]:

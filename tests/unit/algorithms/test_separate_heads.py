@@ -1,7 +1,9 @@
 """Separate heads: what they learn, when they act, and that nothing else depends on them."""
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from tiny_agents import (
     ActionSpace,
     double_batch,
     every_action_space,
-    random_actions,
+    random_step,
     random_trajectory,
     random_windows,
     shake,
@@ -23,7 +25,7 @@ from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.amago.separate_heads import SeparateHeads
-from yamame.data.batch import ACTING_LOG_PROB, Batch, Window, pack
+from yamame.data.batch import ACTING_LOG_PROB, Batch, LossOutput, Predictions, Window, pack
 from yamame.data.step import PolicyInput
 from yamame.errors import UserError
 from yamame.nets.compute import CPU_FLOAT32
@@ -38,6 +40,7 @@ SEPARATE = replace(
 WITHOUT = replace(SEPARATE, separate_gamma=0.0)
 PART = "separate."
 ENVS = 3
+step_at = partial(random_step, num_envs=ENVS)
 
 
 def learner_of(
@@ -48,8 +51,7 @@ def learner_of(
         lr_warmup_updates=1,
         learning_rate=1e-3,
         averaging_rate=0.5 if averaged else 0.0,
-        td=TDLoss(trace_decay=0.6, num_critics_in_target=2),
-        **settings,  # type: ignore[arg-type]
+        **{"td": TDLoss(trace_decay=0.6), **settings},  # type: ignore[arg-type]
     )
     return Learner(agent, learning, generator=torch.Generator().manual_seed(0))
 
@@ -79,23 +81,11 @@ def changed(before: dict[str, torch.Tensor], learner: Learner) -> set[str]:
     return {name for name, value in tensors(learner).items() if not torch.equal(value, before[name])}
 
 
-def step_at(time: int, action_space: ActionSpace = DISCRETE) -> PolicyInput:
-    rng = np.random.default_rng(time)
-    return PolicyInput(
-        time=np.full(ENVS, time),
-        observation={
-            "vector": rng.uniform(-1, 1, (ENVS, 3)).astype(np.float32),
-            "cell": rng.integers(0, 4, ENVS),
-        },
-        previous_action=random_actions(rng, ENVS, action_space),
-        previous_reward=rng.normal(size=ENVS).astype(np.float32),
-        episode_start=np.full(ENVS, time == 0),
-    )
-
-
 @every_action_space
-def test_all_other_weights_are_the_same_bits_as_without(action_space: ActionSpace) -> None:
-    learners = [learner_of(config, action_space) for config in (WITHOUT, SEPARATE)]
+@pytest.mark.parametrize("num_critics", [1, 2, 4])
+def test_all_other_weights_are_the_same_bits_as_without(action_space: ActionSpace, num_critics: int) -> None:
+    td = TDLoss(trace_decay=0.6, num_critics_in_target=num_critics)
+    learners = [learner_of(config, action_space, td=td) for config in (WITHOUT, SEPARATE)]
     before = tensors(learners[1])
     for seed in range(3):
         for learner in learners:
@@ -285,6 +275,24 @@ def test_chunks_of_tokens_change_nothing_but_rounding() -> None:
     expected = tensors(whole)
     for name, value in tensors(small).items():
         torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-9)
+
+
+@dataclass(frozen=True)
+class OfAllGammas:
+    """A loss that does not work for another number of gammas."""
+
+    name: ClassVar[str] = "of_all_gammas"
+    weight: float = 1.0
+
+    def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
+        factor_G = torch.tensor([1.0, 2.0, 3.0], dtype=predictions.entropy_NG.dtype)
+        assert predictions.entropy_NG.shape[1] == len(factor_G)
+        return LossOutput(per_token=(factor_G * predictions.entropy_NG).mean(1), metrics={})
+
+
+def test_losses_of_the_user_are_those_of_the_agent_alone() -> None:
+    learner = learner_of(extra_losses=(OfAllGammas(),))
+    assert "loss/of_all_gammas" in learner.update(batch_of())
 
 
 def test_its_metrics_are_of_its_gamma() -> None:

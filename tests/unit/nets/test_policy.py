@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,32 +12,18 @@ from tiny_agents import (
     TINY_AGENT,
     ActionSpace,
     every_action_space,
-    random_actions,
+    random_step,
     shake,
     tiny_agent,
 )
 
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.network_policy import NetworkPolicy
-from yamame.data.step import PolicyInput
 from yamame.errors import UserError
 from yamame.nets.blocks import SigmaLinear
 
 ENVS = 5
-
-
-def step_at(time: int, action_space: ActionSpace = DISCRETE) -> PolicyInput:
-    rng = np.random.default_rng(time)
-    return PolicyInput(
-        time=np.full(ENVS, time),
-        observation={
-            "vector": rng.uniform(-1, 1, (ENVS, 3)).astype(np.float32),
-            "cell": rng.integers(0, 4, ENVS),
-        },
-        previous_action=random_actions(rng, ENVS, action_space),
-        previous_reward=rng.normal(size=ENVS).astype(np.float32),
-        episode_start=np.full(ENVS, time == 0),
-    )
+step_at = partial(random_step, num_envs=ENVS)
 
 
 def policy_of(agent: torch.nn.Module, *, records_log_prob: bool = False) -> NetworkPolicy:

@@ -82,11 +82,6 @@ class LearnerConfig:
         return (self.td, self.policy_gradient, self.filtered_bc, *world_model, *self.extra_losses)
 
     @property
-    def losses_of_policy(self) -> tuple[Loss, ...]:
-        """All losses of the sum but that of the world model."""
-        return tuple(loss for loss in self.losses if loss is not self.world_model)
-
-    @property
     def is_pessimistic(self) -> bool:
         """Whether targets are minima over critics, as configured. Without a policy gradient they are means."""
         return self.td.critic_reduction == "min" and self.policy_gradient.weight > 0
@@ -156,12 +151,22 @@ class Learner(Algorithm):
             self._novelty = NoveltyLearner(
                 agent.novelty, agent.timestep_encoder, generator=generator, distributed=distributed
             )
-        self._heads = self._heads_learner(agent, config.losses, is_pessimistic=config.is_pessimistic)
+        self._heads = HeadsLearner(
+            agent,
+            td=config.td,
+            losses=config.losses,
+            is_pessimistic=config.is_pessimistic,
+            policy_gradient=config.policy_gradient.weight > 0 or bool(config.extra_losses),
+            compute=compute,
+        )
         self._separate: SeparateLearner | None = None
         if agent.separate is not None:
             self._separate = SeparateLearner(
                 agent.separate,
-                self._heads_learner(agent.separate, config.losses_of_policy, is_pessimistic=False),
+                td=config.td,
+                policy_gradient=config.policy_gradient,
+                filtered_bc=config.filtered_bc,
+                compute=compute,
                 weight_decay=config.weight_decay,
                 max_grad_norm=config.max_grad_norm,
                 distributed=distributed,
@@ -177,17 +182,6 @@ class Learner(Algorithm):
     @property
     def _optimizers(self) -> Sequence[ClippedAdamW]:
         return [self.optimizer] if self._separate is None else [self.optimizer, self._separate.optimizer]
-
-    def _heads_learner(self, heads: Heads, losses: Sequence[Loss], *, is_pessimistic: bool) -> HeadsLearner:
-        config = self.config
-        return HeadsLearner(
-            heads,
-            td=config.td,
-            losses=losses,
-            is_pessimistic=is_pessimistic,
-            policy_gradient=config.policy_gradient.weight > 0 or bool(config.extra_losses),
-            compute=self.compute,
-        )
 
     @property
     def num_nonfinite(self) -> int:

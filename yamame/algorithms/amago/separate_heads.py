@@ -2,7 +2,8 @@
 
 Differs from the paper, whose gammas share all layers. A gamma close to 1 counts late rewards in full, but its targets
 carry the noise of whole trials, which made the policies of the other gammas worse in shared layers (docs/log.md).
-Targets are means over critics: the pessimism of a minimum in each of many steps made late rewards look smaller.
+Targets are means over critics: the pessimism of a minimum in each of many steps made late rewards look smaller. Losses
+of the user's and the world model are left out: they are of the agent.
 """
 
 import copy
@@ -14,12 +15,16 @@ from torch import Tensor
 
 from yamame.algorithms.amago.heads import Heads
 from yamame.algorithms.amago.heads_learner import HeadsLearner
+from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
+from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
+from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.amago.moving_copies import MovingCopies
 from yamame.algorithms.base import Metrics
 from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.data.actions import PolicyActionSpace
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+from yamame.nets.compute import Compute
 from yamame.nets.heads.actor import Actor, ActorConfig
 from yamame.nets.heads.critic import CriticConfig
 
@@ -84,7 +89,10 @@ class SeparateLearner:
 
     Args:
         heads: On the device of the agent.
-        learner: Losses and targets of the heads.
+        td: Loss of the critics, and the definition of their targets.
+        policy_gradient: Loss of the actor.
+        filtered_bc: Loss of the actor.
+        compute: As in `HeadsLearner`.
         weight_decay: As in `LearnerConfig`.
         max_grad_norm: As in `LearnerConfig`.
         distributed: This process among the learners.
@@ -93,13 +101,24 @@ class SeparateLearner:
     def __init__(
         self,
         heads: SeparateHeads,
-        learner: HeadsLearner,
         *,
+        td: TDLoss,
+        policy_gradient: PolicyGradientLoss,
+        filtered_bc: FilteredBCLoss,
+        compute: Compute,
         weight_decay: float,
         max_grad_norm: float,
         distributed: DistributedContext = SINGLE_PROCESS,
     ) -> None:
-        self._heads, self._learner, self._distributed = heads, learner, distributed
+        self._heads, self._distributed = heads, distributed
+        self._learner = HeadsLearner(
+            heads,
+            td=replace(td, num_critics_in_target=_NUM_CRITICS),
+            losses=(td, policy_gradient, filtered_bc),
+            is_pessimistic=False,
+            policy_gradient=policy_gradient.weight > 0,
+            compute=compute,
+        )
         self.optimizer = ClippedAdamW(
             [parameter for parameter in heads.parameters() if parameter.requires_grad],
             weight_decay=weight_decay,
