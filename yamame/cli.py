@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from yamame.config.flags import group_by_flag
 from yamame.config.named_code import caller_modules, modules_of
 from yamame.config.trusted_modules import search_trusted_places
-from yamame.errors import RunFailedError, UserError, require_pytorch
+from yamame.errors import RunFailedError, UnknownFlagError, UserError, require_pytorch
 from yamame.runs.directory import CONFIG
 from yamame.runs.locate import locate_run
 from yamame.tools.clean_stdout import clean_stdout
@@ -76,7 +76,10 @@ def main(args: Sequence[str] | None = None) -> int:
         is_json = getattr(options, "json", False)
         output = clean_stdout(until_exit=args is None) if is_json else nullcontext(sys.stdout)
         with output as options.stdout, caller_modules(modules), require_pytorch(options.parser.prog):
-            return options.command(options, rest)
+            try:
+                return options.command(options, rest)
+            except UnknownFlagError as error:
+                raise _with_nearest_option(error, options.parser) from error
     except (UserError, RunFailedError) as error:
         print("yamame:", *str(error).split(), file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
@@ -91,6 +94,13 @@ def main(args: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _with_nearest_option(error: UnknownFlagError, parser: argparse.ArgumentParser) -> UnknownFlagError:
+    """Return the error with the option of the command that is much like the flag, if there is one."""
+    options = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
+    nearest = difflib.get_close_matches(error.flag, options, n=1, cutoff=0.8)
+    return UnknownFlagError(error.flag, nearest[0]) if nearest else error
 
 
 def _named_modules(options: argparse.Namespace, rest: Sequence[str]) -> list[str | ModuleType]:

@@ -46,6 +46,14 @@ class FieldPathError(UserError):
         self.path, self.problem = path, problem
 
 
+class UnknownFlagError(UserError):
+    """A command does not take a flag. The message names the nearest one, if `guess` is not empty."""
+
+    def __init__(self, flag: str, guess: str) -> None:
+        super().__init__(f"unknown flag {flag}: {f'did you mean {guess}?' if guess else '--help lists all of them'}")
+        self.flag, self.guess = flag, guess
+
+
 def describe_error(error: BaseException) -> str:
     """Return type and message of an exception in one line."""
     return " ".join(f"{type(error).__name__}: {error_message(error)}".rstrip(": ").split())

@@ -1,5 +1,6 @@
 """Fields in which two configs differ."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -38,3 +39,19 @@ def flatten_config(config: Any, path: str = "") -> dict[str, Any]:
             flat[name] = part.pop(type_path)
         flat |= part
     return flat
+
+
+def fields_at_default(config: Any, path: str = "") -> set[str]:
+    """Return the paths, as those of `flatten_config`, of the fields whose value is the default of their class."""
+    paths = set()
+    for field in dataclasses.fields(config):
+        value, joined = getattr(config, field.name), join_path(path, field.name, type(config))
+        factory = field.default_factory
+        if value != (field.default if factory is dataclasses.MISSING else factory()):
+            paths |= fields_at_default(value, joined) if is_config(value) else set()
+        elif is_config(value):
+            paths |= set(flatten_config(value, joined))
+            paths.add(field.name if is_flattened(type(config), field.name) else joined)
+        else:
+            paths.add(joined)
+    return paths

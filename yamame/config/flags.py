@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from yamame.config.coercion import Word, describe_type, union_options
 from yamame.config.overrides import Field, apply_overrides, closest_field, closest_match, iter_fields
-from yamame.errors import FieldPathError, UserError
+from yamame.errors import FieldPathError, UnknownFlagError, UserError
 
 T = TypeVar("T")
 
@@ -38,9 +38,10 @@ def parse_flags(default: T, args: Sequence[str], prog: str) -> T:
         if flag not in flags:
             name = flag.removeprefix("--")
             guess = to_flag(closest_field(name.replace("-", "_"), default))
-            guess = guess if guess in flags else closest_match(name, [known.removeprefix("--") for known in flags])
-            hint = f"did you mean --{guess.removeprefix('--')}?" if guess else "--help lists all of them"
-            raise UserError(f"unknown flag {flag}: {hint}" if flag else _unexpected(words[0]))
+            if guess not in flags:
+                nearest = closest_match(name, [known.removeprefix("--") for known in flags])
+                guess = to_flag(nearest) if nearest else ""
+            raise UnknownFlagError(flag, guess) if flag else UserError(_unexpected(words[0]))
         values[flags[flag].path] = _value_of(flag, words, flags[flag])
     try:
         return apply_overrides(default, values)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from yamame.config.coercion import parse_int
 from yamame.config.named_code import without_environments
-from yamame.errors import UserError
+from yamame.errors import UnknownFlagError, UserError
 from yamame.metrics.trackers.base import tracker_names
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def add_flags(
 
 def reject_unknown(rest: Sequence[str]) -> None:
     """Raise `UserError` if there are arguments that the command does not take."""
+    if rest and rest[0].startswith("--"):
+        raise UnknownFlagError(rest[0].partition("=")[0], "")
     if rest:
         raise UserError(f"unknown argument {rest[0]!r}: --help lists the options of this command")
 

@@ -116,7 +116,7 @@ class RunCheckpoints:
             iteration = IterationState.from_state_dict(rank_state["iteration"])
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
             raise checkpoint_mismatch_error(self.directory) from error
-        if changed := changed_fields(checkpoint.state["config"], flatten_config(self.config)):
+        if changed := changed_fields(checkpoint.state["config"], self.config):
             warnings.append(f"the config differs from that of the checkpoint: {changed}")
         if self.logger:
             warnings += self.logger.truncate(rank_state["metrics_bytes"])

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from yamame.config.differences import fields_at_default, flatten_config
 from yamame.data.relabeling import GoalStatistics
 from yamame.data.store import ReplayStore
 from yamame.distributed_context import DistributedContext
@@ -235,9 +236,15 @@ def _all_ranks(checkpoint: Checkpoint) -> Mapping[str, Any]:
     return saved
 
 
-def changed_fields(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
-    """Return the fields of two flattened configs that differ, with both values. `env_steps` may."""
-    changed = [path for path in {**saved, **current} if path != "env_steps" and saved.get(path) != current.get(path)]
+def changed_fields(saved: Mapping[str, Any], config: RunConfig) -> str:
+    """Return the fields in which a config differs from a flattened one, with both values.
+
+    `env_steps` may, and a field that the flattened one lacks, since it is of an older version, may have its default.
+    """
+    current = flatten_config(config)
+    may_differ = {"env_steps"} | (fields_at_default(config) - saved.keys())
+    changed = [path for path in {**saved, **current} if saved.get(path) != current.get(path)]
+    changed = [path for path in changed if path not in may_differ]
     return ", ".join(f"{path} {json.dumps(saved.get(path))} -> {json.dumps(current.get(path))}" for path in changed)
 
 

@@ -507,7 +507,7 @@ def _(capsys):
 
     class Changes(Bit):
         def reset(self, **kwargs):
-            os.chdir(tempfile.mkdtemp())
+            os.chdir(tempfile.gettempdir())
             torch.set_default_dtype(torch.float64)
             torch.set_grad_enabled(False)
             torch.set_num_threads(num_threads + 1)

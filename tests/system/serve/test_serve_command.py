@@ -103,7 +103,7 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ([str(run), "--token-file", "missing"], "cannot read the token in missing"),
         ([str(run), "--token-file", str(short)], "at least 16 characters"),
         ([str(run), "--host", "203.0.113.1"], "cannot listen on 203.0.113.1"),
-        ([str(run), "--color"], "unknown argument '--color'"),
+        ([str(run), "--color"], "unknown flag --color"),
     ):
         assert expected in refused(capsys, "serve", *flags)
     with socket.socket() as taken:

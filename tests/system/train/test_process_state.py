@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def leave_directory() -> None:
-    os.chdir(tempfile.mkdtemp())
+    os.chdir(tempfile.gettempdir())
 
 
 def sample_anew() -> None:

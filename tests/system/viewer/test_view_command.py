@@ -167,7 +167,7 @@ def test_mistakes_are_one_line(
     assert "missing does not exist" in refused(capsys, "view", "missing")
     assert "file is not a directory" in refused(capsys, "view", "file")
     assert "70000 is not a port" in refused(capsys, "view", ".", "--port", "70000")
-    assert "unknown argument '--color'" in refused(capsys, "view", ".", "--color")
+    assert "unknown flag --color" in refused(capsys, "view", ".", "--color")
     assert "cannot listen on 203.0.113.1" in refused(capsys, "view", ".", "--host", "203.0.113.1")
     assert "cannot listen on no-such-host.invalid" in refused(capsys, "view", ".", "--host", "no-such-host.invalid")
     with socket.socket() as taken:

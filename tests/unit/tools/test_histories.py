@@ -122,7 +122,7 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["--keep-every", "0"], "keep_every"),
         (["--final-eps", "2"], "final_eps"),
         (["--from", str(tmp_path), "--seed", "1"], "--seed is for a scripted learner"),
-        (["--env-steps", "3"], "unknown argument"),
+        (["--env-steps", "3"], "unknown flag"),
     ):
         assert main([*command, *flags]) == 2
         error = capsys.readouterr().err
