@@ -14,12 +14,19 @@ from recurrent_agents import TINY_RECURRENT, recurrent_agent, recurrent_learner
 from tiny_agents import CONTINUOUS, DISCRETE, SEVERAL, ActionSpace, double_batch, every_action_space, random_windows
 from torch import Tensor, nn
 
-from yamame.algorithms.recurrent_sac.learner import RecurrentSAC, RecurrentSACLearnerConfig, td_target
+from yamame.algorithms.recurrent_sac.learner import (
+    RecurrentSAC,
+    RecurrentSACLearnerConfig,
+    soft_greedy_cross_entropy,
+    td_target,
+)
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
 from yamame.metrics.registry import METRICS
+from yamame.nets.compute import Compute
+from yamame.nets.heads.distributions import CategoricalPolicy
 
 SAC = RecurrentSACLearnerConfig()
 TD3 = RecurrentSACLearnerConfig(method="td3")
@@ -228,7 +235,8 @@ def test_the_target_entropy_falls() -> None:
 
 @pytest.mark.slow
 def test_the_temperature_moves_the_entropy_to_its_target() -> None:
-    config = replace(SAC, learning_rate=0.02, tau=0.1, target_entropy_fraction=0.5)
+    rates = {"learning_rate": 0.02, "temperature_learning_rate": 0.02, "tau": 0.1}
+    config = replace(SAC, **rates, target_entropy_fraction=0.5)
     agent, batch = replace(TINY_RECURRENT, acting_gamma=0.5), batch_of()
     learner = recurrent_learner(agent, learner=config)
     rewarded = replace(batch, reward=(batch.action == 1).double())  # one action is better by 1
@@ -241,6 +249,41 @@ def test_the_temperature_moves_the_entropy_to_its_target() -> None:
     for _ in range(20):
         metrics = fixed.update(rewarded)
     assert float(metrics["actor/temperature"]) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("allows_all", [True, False])
+def test_a_policy_that_excludes_the_better_action_is_corrected_at_once(allows_all: bool) -> None:
+    logits_NGA = torch.tensor([[[30.0, 0.0, 0.0]]], requires_grad=True)
+    allowed_N1A = None if allows_all else torch.tensor([[[True, True, False]]])
+    policy = CategoricalPolicy.from_logits(logits_NGA, (1e-8, 1.0), allowed_N1A)
+    q_NA, temperature = torch.tensor([[0.0, 1.0, 1.0 if allows_all else 5.0]]), torch.tensor(0.01)
+    loss_N = soft_greedy_cross_entropy(policy, q_NA, temperature)
+    loss_N.sum().backward()
+    expected = [1.0, -0.5, -0.5] if allows_all else [1.0, -1.0, 0.0]  # of the expectation of Q: below 1e-12
+    torch.testing.assert_close(logits_NGA.grad, torch.tensor([[expected]]))
+
+
+def test_the_best_policy_has_no_gradient() -> None:
+    q_NA, temperature = torch.tensor([[0.3, -0.2, 0.1]]), torch.tensor(0.5)
+    logits_NGA = (q_NA / temperature)[:, None].requires_grad_()
+    policy = CategoricalPolicy.from_logits(logits_NGA, (1e-8, 1.0))
+    loss_N = soft_greedy_cross_entropy(policy, q_NA, temperature)
+    loss_N.sum().backward()
+    torch.testing.assert_close(logits_NGA.grad, torch.zeros(1, 1, 3), rtol=0.0, atol=1e-6)
+    torch.testing.assert_close(loss_N, policy.entropy()[:, 0])
+
+
+def test_values_do_not_lose_their_digits_in_bfloat16() -> None:
+    """Values are not normalized: those of 90 would differ by steps of 0.5."""
+    batch = pack(random_windows(0, LENGTHS), pad_tokens_to_multiple_of=8)
+    agent, generator = recurrent_agent(dtype=torch.float32), torch.Generator().manual_seed(0)
+    learner = RecurrentSAC(agent, SAC, generator=generator, compute=Compute(dtype=torch.bfloat16))
+    for critic in (learner.agent.critic, learner.agent.target_critic):
+        critic.layers[-1].bias.data += 90.0
+    seen: list[Tensor] = []
+    learner.agent.critic.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    learner.update(batch)
+    assert seen and all(len(values.unique()) > values.numel() / 2 for values in seen)
 
 
 def test_masked_actions_have_no_part() -> None:

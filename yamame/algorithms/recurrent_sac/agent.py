@@ -224,16 +224,19 @@ class RecurrentAgent(ActingModel):
         """
         critic = self.target_critic if target else self.critic
         state_ND = state_ND.detach()
-        if isinstance(critic, DiscreteCritic):
-            assert isinstance(policy, CategoricalPolicy)
-            with torch.no_grad():
-                q_NA = _all_values(critic, state_ND).amin(1)
-            return (q_NA * policy.probability_NGA[:, 0]).sum(1)
-        assert not isinstance(policy, CategoricalPolicy)
+        if isinstance(policy, CategoricalPolicy):
+            return (self.choice_values(state_ND, target=target) * policy.probability_NGA[:, 0]).sum(1)
         q_NKG = policy.expected_value(
             lambda action_NGA: critic(state_ND, action_NGA, detach_weights=True).squeeze(-1), noise_NGA
         )
         return q_NKG.min(dim=1).values[:, 0]
+
+    @torch.no_grad()
+    def choice_values(self, state_ND: Float[Tensor, "N D"], *, target: bool = False) -> Float[Tensor, "N A"]:
+        """Return the minimum over the critics of Q(s, a) for every action of a single discrete choice."""
+        critic = self.target_critic if target else self.critic
+        assert isinstance(critic, DiscreteCritic)
+        return _all_values(critic, state_ND).amin(1)
 
     @torch.no_grad()
     def mean_policy_values(self, state_ND: Float[Tensor, "N D"], policy: PolicyDistribution) -> Float[Tensor, "N"]:

@@ -37,6 +37,10 @@ VALUE_GROWTH = 5
 the targets by at most tau times a reward, and values are the rewards of all discounted steps ahead."""
 MAX_TAU = 0.05
 """Largest default target network update rate; the smallest is that of Ni et al."""
+TEMPERATURE_PATH = 25.0
+"""Distance that the logarithm of the temperature can go in a run, by which its default learning rate is chosen."""
+MAX_TEMPERATURE_LEARNING_RATE = 0.01
+"""Largest default learning rate of the temperature; the smallest is that of Ni et al."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +62,9 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
     def run_settings(self, recipe: AlgorithmConfig, env: EnvConfig, *, env_steps: int) -> Mapping[str, Any]:
         """Return the settings of a run of this length: random trials first, then no noise but that of the policy.
 
-        The entropy of discrete actions falls in the first half of the run (Ni et al.: it does not), and the targets
-        follow as fast as the number of updates requires (Ni et al.: at a fixed rate). The timestep encoder is that of
-        the recipe, which fits its observations.
+        The entropy of discrete actions falls in the first half of the run (Ni et al.: it does not), and targets and
+        temperature follow as fast as the number of updates requires (Ni et al.: at fixed rates). The timestep encoder
+        is that of the recipe, which fits its observations.
         """
         trial = env.max_trial_steps
         networks = getattr(recipe, "agent", None)
@@ -76,6 +80,9 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
             "num_envs": next((count for count in NUM_ENVS if count * trial <= env_steps // 32), NUM_ENVS[-1]),
             "updates_per_env_step": updates_per_env_step,
             "learner.tau": min(max(VALUE_GROWTH * steps_ahead / updates, self.learner.tau), MAX_TAU),
+            "learner.temperature_learning_rate": min(
+                max(TEMPERATURE_PATH / updates, self.learner.temperature_learning_rate), MAX_TEMPERATURE_LEARNING_RATE
+            ),
             "learner.target_entropy_anneal_updates": round(updates / 2),
             "learning_starts": random_env_steps,
             "exploration": NoExploration(random_env_steps=random_env_steps),

@@ -19,6 +19,7 @@ from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import check_range
 from yamame.nets.compute import CPU_FLOAT32, BoundedRunAhead, Compute
 from yamame.nets.heads.actor import PolicyDistribution
+from yamame.nets.heads.distributions import CategoricalPolicy
 from yamame.nets.ops import load_generator_state
 
 
@@ -30,7 +31,9 @@ class RecurrentSACLearnerConfig:
     """sac: soft actor-critic (Haarnoja et al. 2018), for discrete actions its discrete form (Christodoulou 2019). td3:
     twin delayed DDPG (Fujimoto et al. 2018), for continuous actions only."""
     learning_rate: float = 3e-4
-    """Learning rate of Adam, for critics, actor and temperature."""
+    """Learning rate of Adam, for critics and actor."""
+    temperature_learning_rate: float = 3e-4
+    """SAC: learning rate of the logarithm of the temperature, which an update changes by about as much."""
     max_grad_norm: float = 10.0
     """Maximum global norm of the gradients of the critics and of the actor, each on its own (Ni et al.: no maximum)."""
     tau: float = 0.005
@@ -62,7 +65,7 @@ class RecurrentSACLearnerConfig:
     """Consecutive non-finite updates before training aborts."""
 
     def __post_init__(self) -> None:
-        check_range(self, "learning_rate", "max_grad_norm", "initial_temperature", gt=0)
+        check_range(self, "learning_rate", "temperature_learning_rate", "max_grad_norm", "initial_temperature", gt=0)
         check_range(self, "tau", gt=0, le=1)
         check_range(self, "target_entropy_fraction", "final_target_entropy_fraction", ge=0, le=1)
         check_range(self, "exploration_noise", "target_noise", "target_noise_clip", ge=0)
@@ -87,17 +90,32 @@ def td_target(
     return batch.reward.to(value_N.dtype) + gamma * torch.where(terminal_N, 0.0, value_N.roll(-1))
 
 
+def soft_greedy_cross_entropy(
+    policy: CategoricalPolicy, q_NA: Float[Tensor, "N A"], temperature: Float[Tensor, ""]
+) -> Float[Tensor, "N"]:
+    """Return the cross-entropy of the policy to softmax(Q(s, .) / temperature), the best policy for these values."""
+    log_softmax_NA = policy.log_softmax_NGA[:, 0]
+    if policy.allowed_N1A is not None:
+        forbidden_NA = ~policy.allowed_N1A[:, 0]
+        q_NA, log_softmax_NA = q_NA.masked_fill(forbidden_NA, -torch.inf), log_softmax_NA.masked_fill(forbidden_NA, 0.0)
+    return -((q_NA / temperature).softmax(1) * log_softmax_NA).sum(1)
+
+
 class RecurrentSAC(Algorithm):
     """Updates the agent by SAC, discrete SAC or TD3 over windows of trials.
 
     The critics minimize (Q_k(s, a) - y)^2 with y = r + gamma (min_k Q'_k(s', a') + temperature * H(pi(s'))), with the
     entropy H. The actor maximizes min_k Q_k(s, a_pi) + temperature * H(pi(s)). A single discrete choice has exact
-    expectations over the actions. The entropy of discrete actions is exact, that of continuous ones exact but for the
-    tanh, for which a sample is taken. TD3 has no entropy, target actions with clipped noise, and an actor that is
+    expectations over the actions, and its actor follows the cross-entropy to the policy that maximizes this,
+    softmax(min_k Q_k / temperature). The entropy of discrete actions is exact, that of continuous ones exact but for
+    the tanh, for which a sample is taken. TD3 has no entropy, target actions with clipped noise, and an actor that is
     updated less often.
 
-    Differs from Ni et al.: actor and critics are updated at the same weights instead of after each other, so that SAC
-    encodes a batch three times (with shared encoders twice); inputs are normalized; gradients are clipped.
+    Differs from Ni et al.: the actor of a single choice, since the gradient of the expectation vanishes where the
+    policy excludes the better action, and a policy that was once certain and wrong stays so; actor and critics are
+    updated at the same weights instead of after each other, so that SAC encodes a batch three times (with shared
+    encoders twice); inputs are normalized; gradients are clipped. Heads are computed in float32 with any
+    `compute.dtype`, since values are not normalized: those near 100 would differ by steps of 0.5 in bfloat16.
 
     An update makes no host synchronization, and one whose loss or gradient is not finite changes nothing but its
     counter. With several ranks, losses, gradients and statistics are means over the tokens of all ranks' batches.
@@ -130,8 +148,9 @@ class RecurrentSAC(Algorithm):
         self.temperature_optimizer = ClippedAdamW(
             [agent.log_temperature], weight_decay=0.0, max_grad_norm=config.max_grad_norm
         )
-        for optimizer in self._optimizers.values():
-            optimizer.lr.fill_(config.learning_rate)
+        for name, optimizer in self._optimizers.items():
+            rate = config.temperature_learning_rate if name == "temperature" else config.learning_rate
+            optimizer.lr.fill_(rate)
         self.num_updates = 0
         self._dropout_seeds = DropoutSeeds(agent, generator)
         self._nonfinite = NonfiniteCounter(compute.device)
@@ -166,11 +185,10 @@ class RecurrentSAC(Algorithm):
         before = [value.clone() for value in statistics]
         features_NF = agent.features(batch)
         agent.update_statistics(features_NF, batch, self.distributed)
-        with self.compute.autocast():
-            critic_ND = self._encode(agent.value_encoders, features_NF, batch)
-            actor_ND = critic_ND.detach()
-            if updates_actor and not agent.config.shared:
-                actor_ND = self._encode(agent.encoders, features_NF, batch)
+        critic_ND = self._states(agent.value_encoders, features_NF, batch)
+        actor_ND = critic_ND.detach()
+        if updates_actor and not agent.config.shared:
+            actor_ND = self._states(agent.encoders, features_NF, batch)
         total = batch.loss_mask.sum().to(critic_ND.dtype)
         self.distributed.all_reduce_sum_(total)
 
@@ -179,21 +197,20 @@ class RecurrentSAC(Algorithm):
             return torch.where(batch.loss_mask, value_N, 0.0).sum() / total.clamp(min=1)
 
         # 2. losses: the actor's has no gradient to critics, and the temperature's none to either
-        with self.compute.autocast():
-            policy = agent.actor(actor_ND, batch.action_mask)
-            target_N = td_target(
-                batch,
-                self._next_value(features_NF, batch, policy),
-                gamma=agent.config.acting_gamma,
-                truncation_is_terminal=config.truncation_is_terminal,
-            )
-            q_NK = agent.action_values(critic_ND, batch.action)
-            critic_loss = mean((q_NK - target_N[:, None]).square().mean(1))
-            losses = {"loss/critic": critic_loss}
-            metrics = {"critic/td_target_mean": mean(target_N), "critic/q_mean": mean(q_NK.detach().mean(1))}
-            if updates_actor:
-                actor_losses, actor_metrics = self._actor_losses(batch, critic_ND, policy, mean)
-                losses, metrics = losses | actor_losses, metrics | actor_metrics
+        policy = agent.actor(actor_ND, batch.action_mask)
+        target_N = td_target(
+            batch,
+            self._next_value(features_NF, batch, policy),
+            gamma=agent.config.acting_gamma,
+            truncation_is_terminal=config.truncation_is_terminal,
+        )
+        q_NK = agent.action_values(critic_ND, batch.action)
+        critic_loss = mean((q_NK - target_N[:, None]).square().mean(1))
+        losses = {"loss/critic": critic_loss}
+        metrics = {"critic/td_target_mean": mean(target_N), "critic/q_mean": mean(q_NK.detach().mean(1))}
+        if updates_actor:
+            actor_losses, actor_metrics = self._actor_losses(batch, critic_ND, policy, mean)
+            losses, metrics = losses | actor_losses, metrics | actor_metrics
 
         # 3. one step of each optimizer; on the device, an update that is not finite is undone
         for optimizer in self._optimizers.values():
@@ -216,13 +233,18 @@ class RecurrentSAC(Algorithm):
         self._nonfinite.count(finite)
         return metrics
 
+    def _states(self, encoders: Encoders, features_NF: Float[Tensor, "N F"], batch: Batch) -> Float[Tensor, "N D"]:
+        """Return the states of all tokens, in float32, computed in the type of `compute`."""
+        with self.compute.autocast():
+            return self._encode(encoders, features_NF, batch)
+
     @torch.no_grad()
     def _next_value(
         self, features_NF: Float[Tensor, "N F"], batch: Batch, policy: PolicyDistribution
     ) -> Float[Tensor, "N"]:
         """Return the value of the policy at every token by the target critics, with the bonus of its entropy."""
         agent, config = self.agent, self.config
-        state_ND = self._encode(agent.target_encoders, features_NF, batch)
+        state_ND = self._states(agent.target_encoders, features_NF, batch)
         if config.method == "sac":
             noise = self._sample_noise(state_ND)
             value_N = agent.policy_values(state_ND, policy, noise, target=True)
@@ -230,7 +252,7 @@ class RecurrentSAC(Algorithm):
         assert agent.target_actor is not None
         actor_ND = state_ND
         if agent.target_actor_encoders is not None:
-            actor_ND = self._encode(agent.target_actor_encoders, features_NF, batch)
+            actor_ND = self._states(agent.target_actor_encoders, features_NF, batch)
         action_NA: Tensor = agent.target_actor(actor_ND).mode()[:, 0]
         noise_NA = torch.randn(
             action_NA.shape, generator=self.generator, dtype=action_NA.dtype, device=action_NA.device
@@ -253,8 +275,12 @@ class RecurrentSAC(Algorithm):
         noise = self._sample_noise(critic_ND)
         temperature = agent.log_temperature.exp().detach()
         entropy_N = policy.entropy(noise)[:, 0]  # type: ignore[arg-type]
-        value_N = agent.policy_values(critic_ND, policy, noise, target=False)
-        losses = {"loss/actor": -mean(value_N + temperature * entropy_N)}
+        if isinstance(policy, CategoricalPolicy):
+            cross_entropy_N = soft_greedy_cross_entropy(policy, agent.choice_values(critic_ND), temperature)
+            losses = {"loss/actor": mean(cross_entropy_N)}
+        else:
+            value_N = agent.policy_values(critic_ND, policy, noise, target=False)
+            losses = {"loss/actor": -mean(value_N + temperature * entropy_N)}
         target_N = self._target_entropy(batch).to(entropy_N.dtype)
         metrics = {
             "actor/entropy": mean(entropy_N.detach()),
