@@ -30,8 +30,10 @@ NUM_ENVS = (8, 4, 2)
 """Default numbers of environments: the first at which trials of the whole horizon take at most a 32nd of the run."""
 NUM_UPDATES = 25_000
 """Default number of updates of a run, if that is at most one in two environment steps and at least one in 32."""
-BATCH_SIZE, BATCH_TRANSITIONS = 8, 1024
+BATCH_SIZE, BATCH_TRANSITIONS = 8, 256
 """Smallest number of windows of a batch, and of their transitions."""
+LEARNING_RATE = 1e-3
+"""Default learning rate of critics and actor (Ni et al.: 3e-4, with batches of 32 or 64 trials)."""
 VALUE_GROWTH = 5
 """Number of times that values can grow to their full size in a run, by which the default tau is chosen: an update moves
 the targets by at most tau times a reward, and values are the rewards of all discounted steps ahead."""
@@ -79,6 +81,7 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
             "agent": agent,
             "num_envs": next((count for count in NUM_ENVS if count * trial <= env_steps // 32), NUM_ENVS[-1]),
             "updates_per_env_step": updates_per_env_step,
+            "learner.learning_rate": LEARNING_RATE,
             "learner.tau": min(max(VALUE_GROWTH * steps_ahead / updates, self.learner.tau), MAX_TAU),
             "learner.temperature_learning_rate": min(
                 max(TEMPERATURE_PATH / updates, self.learner.temperature_learning_rate), MAX_TEMPERATURE_LEARNING_RATE
