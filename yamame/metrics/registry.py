@@ -129,7 +129,8 @@ METRICS: tuple[Metric, ...] = (
            "squared TD error of the critics of recurrent SAC, mean over critics, tokens and updates of the iteration",
            "squared reward", "lower"),
     Metric("loss/actor", "Actor loss",
-           "negative value of the actor's actions and of their entropy, mean over the iteration", "reward"),
+           "negative value of the actor's actions and of their entropy, for a single discrete choice cross-entropy to "
+           "softmax(Q / temperature), mean over the iteration", "reward, nats"),
     Metric("loss/temperature", "Temperature loss",
            "log temperature times (entropy - target entropy), mean over the iteration", "nats"),
     Metric("loss/imitation", "Imitation loss",

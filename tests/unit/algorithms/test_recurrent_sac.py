@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from yamame.algorithms.recurrent_sac.learner import (
     RecurrentSAC,
     RecurrentSACLearnerConfig,
-    soft_greedy_cross_entropy,
+    boltzmann_cross_entropy,
     td_target,
 )
 from yamame.data.actions import ACTION_MASK_KEY
@@ -257,7 +257,7 @@ def test_a_policy_that_excludes_the_better_action_is_corrected_at_once(allows_al
     allowed_N1A = None if allows_all else torch.tensor([[[True, True, False]]])
     policy = CategoricalPolicy.from_logits(logits_NGA, (1e-8, 1.0), allowed_N1A)
     q_NA, temperature = torch.tensor([[0.0, 1.0, 1.0 if allows_all else 5.0]]), torch.tensor(0.01)
-    loss_N = soft_greedy_cross_entropy(policy, q_NA, temperature)
+    loss_N = boltzmann_cross_entropy(policy, q_NA, temperature)
     loss_N.sum().backward()
     expected = [1.0, -0.5, -0.5] if allows_all else [1.0, -1.0, 0.0]  # of the expectation of Q: below 1e-12
     torch.testing.assert_close(logits_NGA.grad, torch.tensor([[expected]]))
@@ -267,7 +267,7 @@ def test_the_best_policy_has_no_gradient() -> None:
     q_NA, temperature = torch.tensor([[0.3, -0.2, 0.1]]), torch.tensor(0.5)
     logits_NGA = (q_NA / temperature)[:, None].requires_grad_()
     policy = CategoricalPolicy.from_logits(logits_NGA, (1e-8, 1.0))
-    loss_N = soft_greedy_cross_entropy(policy, q_NA, temperature)
+    loss_N = boltzmann_cross_entropy(policy, q_NA, temperature)
     loss_N.sum().backward()
     torch.testing.assert_close(logits_NGA.grad, torch.zeros(1, 1, 3), rtol=0.0, atol=1e-6)
     torch.testing.assert_close(loss_N, policy.entropy()[:, 0])

@@ -128,7 +128,7 @@ def test_impossible_settings_are_refused(fields: dict[str, int]) -> None:
 
 @torch.no_grad()
 def test_short_windows_are_plain_causal_attention(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a longer window the same ones are attended to by sinks and window, with the same states."""
+    """In a batch with a longer window the same ones are attended to by sinks and window, with the same states."""
     encoder = encoder_with(window=6, num_sinks=2)
     windows = random_windows(0, [4, 7, 7, 11])
     x_ND = torch.randn(33, INPUTS, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

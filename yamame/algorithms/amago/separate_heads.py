@@ -2,8 +2,8 @@
 
 Differs from the paper, whose gammas share all layers. A gamma close to 1 counts late rewards in full, but its targets
 carry the noise of whole trials, which made the policies of the other gammas worse in shared layers (docs/log.md).
-Targets are means over critics: the pessimism of a minimum in each of many steps made late rewards look smaller. Losses
-of the user's and the world model are left out: they are of the agent.
+Targets are means over critics: the pessimism of a minimum in each of many steps made late rewards look smaller. It has
+neither the loss of the world model nor `extra_losses`.
 """
 
 import copy

@@ -39,8 +39,8 @@ VALUE_GROWTH = 5
 the targets by at most tau times a reward, and values are the rewards of all discounted steps ahead."""
 MAX_TAU = 0.05
 """Largest default target network update rate; the smallest is that of Ni et al."""
-TEMPERATURE_PATH = 25.0
-"""Distance that the logarithm of the temperature can go in a run, by which its default learning rate is chosen."""
+LOG_TEMPERATURE_RANGE = 25.0
+"""How far the logarithm of the temperature can move in a run, by which its default learning rate is chosen."""
 MAX_TEMPERATURE_LEARNING_RATE = 0.01
 """Largest default learning rate of the temperature; the smallest is that of Ni et al."""
 
@@ -84,7 +84,8 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
             "learner.learning_rate": LEARNING_RATE,
             "learner.tau": min(max(VALUE_GROWTH * steps_ahead / updates, self.learner.tau), MAX_TAU),
             "learner.temperature_learning_rate": min(
-                max(TEMPERATURE_PATH / updates, self.learner.temperature_learning_rate), MAX_TEMPERATURE_LEARNING_RATE
+                max(LOG_TEMPERATURE_RANGE / updates, self.learner.temperature_learning_rate),
+                MAX_TEMPERATURE_LEARNING_RATE,
             ),
             "learner.target_entropy_anneal_updates": round(updates / 2),
             "learning_starts": random_env_steps,

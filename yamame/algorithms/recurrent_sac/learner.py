@@ -90,10 +90,10 @@ def td_target(
     return batch.reward.to(value_N.dtype) + gamma * torch.where(terminal_N, 0.0, value_N.roll(-1))
 
 
-def soft_greedy_cross_entropy(
+def boltzmann_cross_entropy(
     policy: CategoricalPolicy, q_NA: Float[Tensor, "N A"], temperature: Float[Tensor, ""]
 ) -> Float[Tensor, "N"]:
-    """Return the cross-entropy of the policy to softmax(Q(s, .) / temperature), the best policy for these values."""
+    """Return the cross-entropy of the policy to softmax(Q(s, .) / temperature), which maximizes Q and entropy bonus."""
     log_softmax_NA = policy.log_softmax_NGA[:, 0]
     if policy.allowed_N1A is not None:
         forbidden_NA = ~policy.allowed_N1A[:, 0]
@@ -112,7 +112,7 @@ class RecurrentSAC(Algorithm):
     updated less often.
 
     Differs from Ni et al.: the actor of a single choice, since the gradient of the expectation vanishes where the
-    policy excludes the better action, and a policy that was once certain and wrong stays so; actor and critics are
+    policy gives the better action a probability near 0, so that it stays there; actor and critics are
     updated at the same weights instead of after each other, so that SAC encodes a batch three times (with shared
     encoders twice); inputs are normalized; gradients are clipped. Heads are computed in float32 with any
     `compute.dtype`, since values are not normalized: those near 100 would differ by steps of 0.5 in bfloat16.
@@ -276,7 +276,7 @@ class RecurrentSAC(Algorithm):
         temperature = agent.log_temperature.exp().detach()
         entropy_N = policy.entropy(noise)[:, 0]  # type: ignore[arg-type]
         if isinstance(policy, CategoricalPolicy):
-            cross_entropy_N = soft_greedy_cross_entropy(policy, agent.choice_values(critic_ND), temperature)
+            cross_entropy_N = boltzmann_cross_entropy(policy, agent.choice_values(critic_ND), temperature)
             losses = {"loss/actor": mean(cross_entropy_N)}
         else:
             value_N = agent.policy_values(critic_ND, policy, noise, target=False)
