@@ -297,7 +297,7 @@ def test_its_settings_keep_the_task_and_the_networks_of_the_recipe() -> None:
         recipe.env,
         recipe.env_steps,
         recipe.context_length,
-        recipe.eval,
+        replace(recipe.eval, choose_policy=True),
     )
     trial = ppo.num_envs * ppo.env.max_trial_steps
     assert ppo.env_steps_per_iteration % trial == 0 or ppo.env_steps_per_iteration < trial

@@ -304,6 +304,23 @@ def test_log_probabilities_of_learning_are_those_of_acting(env: Any, built: Any)
         np.testing.assert_allclose(log_prob, acting, atol=2e-5)
 
 
+def test_policy_and_value_see_moments_of_the_belief_in_deviations_of_the_new_trials(built: Any) -> None:
+    components = built(own_varibad(RepeatPair))
+    ppo, agent = components.algorithm.ppo, components.algorithm.ppo.agent
+    with torch.no_grad():
+        agent.trajectory_encoder.posterior.weight.mul_(1e-3)
+        agent.trajectory_encoder.posterior.bias.fill_(-7.0)
+    ppo.trials.open(components.replay.store)
+    ppo.annotate(components.replay)
+    states = [
+        agent.encode(batch)[batch.token_mask, agent.config.present_size :]
+        for batch in components.replay.sampler.iter_windows(ppo.trials.minibatches(0), {})
+    ]
+    moments = torch.cat(states).detach()
+    torch.testing.assert_close(moments.mean(0), torch.zeros(moments.shape[1]), rtol=0, atol=0.2)
+    torch.testing.assert_close(moments.std(0), torch.ones(moments.shape[1]), rtol=0, atol=0.2)
+
+
 @torch.no_grad()
 def test_what_was_earned_reaches_the_policy_through_the_belief_alone() -> None:
     agent, batch = learner().agent, batch_of_trials()

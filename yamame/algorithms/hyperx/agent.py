@@ -42,7 +42,7 @@ class HyperXAgent(VariBADAgent):
             flatten_space(observation_space),
             action_space,
             (),
-            config.novelty.feature_size,
+            1,
             sees_action=False,
             sees_time=False,
         )

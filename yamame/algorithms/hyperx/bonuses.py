@@ -130,7 +130,8 @@ class ExplorationBonuses:
         with self.compute.autocast():
             belief = agent.belief(features_NF, batch)
             transition_BLH = agent.decoder.transitions(features_NF, batch, layout)
-        novelty_N = agent.novelty(agent.novelty.hyper_states(features_NF, batch, belief))
+        moments_NM = agent.trajectory_encoder.normalized(belief)
+        novelty_N = agent.novelty(agent.novelty.hyper_states(features_NF, batch, moments_NM))
         noise_NZ = torch.from_numpy(rng.standard_normal(belief.mean_NZ.shape)).to(belief.mean_NZ)
         latent_NZ = belief.mean_NZ + noise_NZ * (0.5 * belief.log_variance_NZ).exp()
         # each belief decodes one transition: rows of one latent and one transition
@@ -162,10 +163,11 @@ class ExplorationBonuses:
     @torch.no_grad()
     def _reached(self, batch: Batch) -> Float[Tensor, "K hyper_state"]:
         """Return the hyper-states after all transitions of a batch."""
-        features_NF = self.agent.features(batch)
+        agent, features_NF = self.agent, self.agent.features(batch)
         with self.compute.autocast():
-            belief = self.agent.belief(features_NF, batch)
-        hyper_state_NH = self.agent.novelty.hyper_states(features_NF, batch, belief)
+            belief = agent.belief(features_NF, batch)
+        moments_NM = agent.trajectory_encoder.normalized(belief)
+        hyper_state_NH = agent.novelty.hyper_states(features_NF, batch, moments_NM)
         return hyper_state_NH[batch.token_mask & (batch.position_ids > 0)]
 
     def _count(self, is_finite: bool) -> None:

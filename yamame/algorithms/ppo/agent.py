@@ -162,6 +162,10 @@ class PPOAgent(ActingModel):
         timestep_ND = self.timestep_encoder(self.features(batch), batch.observation)
         return at_least_float32(self.trajectory_encoder(timestep_ND, batch))
 
+    def update_normalizers(self, batch: Batch) -> None:
+        """Update the running moments of the networks' inputs from a batch."""
+        self.timestep_encoder.update_normalizers(self.features(batch), batch.observation, batch.token_mask)
+
     def predict(self, state_ND: Float[Tensor, "N D"], batch: Batch) -> tuple[PolicyDistribution, Float[Tensor, "N"]]:
         """Return the policy and the normalized values."""
         return self.actor(state_ND, batch.action_mask), self.normalized_value(state_ND)

@@ -40,8 +40,11 @@ class PPOLearnerConfig:
     passes: PassesConfig = field(default_factory=PassesConfig)
     clip: float = 0.2
     """Half-width of the range of probability ratios within which the policy is changed."""
-    entropy_coef: float = 0.01
-    """Weight of the entropy bonus."""
+    entropy_coef: float = 0.05
+    """Weight of the entropy bonus at the start of training."""
+    entropy_decay_env_steps: int = 0
+    """Environment steps, of trials learned from, over which the weight of the entropy bonus falls linearly to 0; 0: it
+    is constant."""
     value_coef: float = 0.5
     """Weight of the value loss."""
     value_error: ValueErrorKind = "squared"
@@ -79,7 +82,8 @@ class PPOLearnerConfig:
 
     def __post_init__(self) -> None:
         check_range(self, "learning_rate", "adam_epsilon", "max_grad_norm", "max_staleness_weight", "clip", gt=0)
-        check_range(self, "entropy_coef", "value_coef", "lr_decay_env_steps", "min_advantage_scale", ge=0)
+        check_range(self, "entropy_coef", "value_coef", "lr_decay_env_steps", "entropy_decay_env_steps", ge=0)
+        check_range(self, "min_advantage_scale", ge=0)
         check_range(self, "value_clip", "target_kl", gt=0)
         check_range(self, "trace_decay", ge=0, le=1)
         check_range(self, "max_nonfinite_updates", ge=1)
@@ -87,6 +91,11 @@ class PPOLearnerConfig:
     def lr_at(self, env_steps: int) -> float:
         """Return the learning rate after trials of so many steps."""
         return self.learning_rate * lr_decay(env_steps, self.lr_decay_env_steps)
+
+    def entropy_coef_at(self, env_steps: int) -> float:
+        """Return the weight of the entropy bonus after trials of so many steps."""
+        fraction = env_steps / self.entropy_decay_env_steps if self.entropy_decay_env_steps else 0.0
+        return self.entropy_coef * max(0.0, 1.0 - fraction)
 
 
 class PPO(Algorithm):
@@ -158,10 +167,7 @@ class PPO(Algorithm):
         parts = self.trials.minibatches(0)
         power_iteration(sigma_layers(agent.trajectory_encoder))
         for batch in replay.sampler.iter_windows(parts, {}):
-            on_device = batch.to(self.compute.device)
-            agent.timestep_encoder.update_normalizers(
-                agent.features(on_device), on_device.observation, on_device.token_mask
-            )
+            agent.update_normalizers(batch.to(self.compute.device))
         # 2. values, then advantages
         log_probs, values = self._predict_trials(replay)
         bonuses = self.bonus(replay, self.trials) if self.bonus else {}
@@ -259,7 +265,7 @@ class PPO(Algorithm):
             mask_N,
         )
         entropy = masked_mean(entropy_N, mask_N)
-        loss = of_policy + config.value_coef * of_value - config.entropy_coef * entropy
+        loss = of_policy + config.value_coef * of_value - config.entropy_coef_at(self.trials.transitions) * entropy
         loss.backward()
         norm, finite = self.optimizer.step(loss.detach())
         return {

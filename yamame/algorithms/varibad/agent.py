@@ -141,4 +141,11 @@ class VariBADAgent(PPOAgent):
         with torch.no_grad():
             belief = self.belief(features_NF, batch)
         present_ND = self.timestep_encoder.present(features_NF, batch.observation)
-        return torch.cat([present_ND.to(belief.mean_NZ.dtype), *belief], dim=1)
+        return self.trajectory_encoder.hyper_states(present_ND, belief)
+
+    @override
+    @torch.no_grad()
+    def update_normalizers(self, batch: Batch) -> None:
+        super().update_normalizers(batch)
+        belief = self.belief(self.features(batch), batch)
+        self.trajectory_encoder.normalizer.update(torch.cat(belief, dim=1), batch.token_mask)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from yamame.data.batch import Batch
-from yamame.nets.blocks import at_least_float32
+from yamame.nets.blocks import InputNormalizer, at_least_float32
 
 
 class Belief(NamedTuple):
@@ -23,7 +23,8 @@ class BeliefEncoder(nn.Module):
     """Trajectory encoder whose states are hyper-states: [vector of the present timestep, mean, log-variance] of q(m).
 
     Its inputs are those of `HyperStateTimestepEncoder`: the first part goes through the trajectory encoder, the
-    second one to the state as it is. Source: Zintgraf et al. 2020, section 3.2.
+    second one to the state as it is. Source: Zintgraf et al. 2020, section 3.2. Moments of the belief are normalized
+    by running statistics, like inputs, since nothing else gives them a size that suits policy and value.
 
     Args:
         encoder: Trajectory encoder, with `static_step` and `functional_step`.
@@ -37,10 +38,20 @@ class BeliefEncoder(nn.Module):
         self.encoder: Any = encoder
         self.history_size = history_size
         self.posterior = nn.Linear(encoder_size, 2 * latent_size)
+        self.normalizer = InputNormalizer(2 * latent_size)
 
     def belief(self, history_ND: Float[Tensor, "N history"], batch: Batch) -> Belief:
         """Return the beliefs after all tokens of a batch, in float32 at least."""
-        return Belief(*self._moments(self.encoder(history_ND, batch)).chunk(2, dim=1))
+        return self._belief(self.encoder(history_ND, batch))
+
+    def hyper_states(self, present_ND: Float[Tensor, "N present"], belief: Belief) -> Float[Tensor, "N S"]:
+        """Return the states of policy and value, in float32 at least."""
+        return torch.cat([at_least_float32(present_ND), self.normalized(belief)], dim=1)
+
+    def normalized(self, belief: Belief) -> Float[Tensor, "N moments"]:
+        """Return means and log-variances in deviations of those of the trials learned from."""
+        moments_NM = torch.cat(belief, dim=1)
+        return self.normalizer(moments_NM, moments_NM.dtype)
 
     def initial_state(self, num_envs: int) -> Any:
         """Return an empty memory."""
@@ -76,10 +87,10 @@ class BeliefEncoder(nn.Module):
     def _split(self, timestep_ED: Float[Tensor, "E D"]) -> tuple[Float[Tensor, "E h"], Float[Tensor, "E p"]]:
         return timestep_ED[:, : self.history_size], timestep_ED[:, self.history_size :]
 
-    def _moments(self, state_NS: Float[Tensor, "N S"]) -> Float[Tensor, "N moments"]:
-        return at_least_float32(self.posterior(state_NS))
+    def _belief(self, state_NS: Float[Tensor, "N state"]) -> Belief:
+        return Belief(*at_least_float32(self.posterior(state_NS)).chunk(2, dim=1))
 
     def _hyper_state(
         self, present_ED: Float[Tensor, "E present"], state_ES: Float[Tensor, "E state"]
     ) -> Float[Tensor, "E S"]:
-        return torch.cat([at_least_float32(present_ED), self._moments(state_ES)], dim=1)
+        return self.hyper_states(present_ED, self._belief(state_ES))

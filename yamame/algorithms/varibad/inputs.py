@@ -48,6 +48,12 @@ class PresentEncoder(nn.Module):
         vector_ND: Tensor = self.encoder(self._visible(features_NF), observation)
         return vector_ND
 
+    def inputs(
+        self, features_NF: Float[Tensor, "N F"], observation: Mapping[str, Shaped[Tensor, "N ..."]]
+    ) -> Float[Tensor, "N inputs"]:
+        """Return what the MLP of the encoder sees: normalized vector features and encoded leaves."""
+        return self.encoder.inputs(self._visible(features_NF), observation)
+
 
 class HyperStateTimestepEncoder(nn.Module):
     """[vector for the belief, vector for the policy] of each timestep, in place of a `TimestepEncoder`.

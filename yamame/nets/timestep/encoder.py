@@ -213,6 +213,8 @@ class TimestepEncoder(nn.Module):
         inputs = self.num_features + sum(encoder.output_size for encoder in encoder_of.values())
         inputs += EMBEDDING_SIZE - num_choices_embedded if embeds else 0
         self.normalizer = InputNormalizer(self.num_features)
+        self.input_size = inputs
+        """Width of `inputs`."""
         self.mlp = MLP(inputs, config.hidden_sizes, config.output_size, config.activation)
         self.norm = nn.LayerNorm(config.output_size)
         self.encoded = tuple(encoder_of)
@@ -275,6 +277,12 @@ class TimestepEncoder(nn.Module):
         self, features_NF: Float[Tensor, "N F"], observation: Mapping[str, Shaped[Tensor, "N ..."]]
     ) -> Float[Tensor, "N D"]:
         """Return one vector per timestep. `observation` holds the leaves as they are stored, such as bytes."""
+        return self.norm(self.mlp(self.inputs(features_NF, observation)))
+
+    def inputs(
+        self, features_NF: Float[Tensor, "N F"], observation: Mapping[str, Shaped[Tensor, "N ..."]]
+    ) -> Float[Tensor, "N inputs"]:
+        """Return what the MLP sees: normalized vector features and encoded leaves."""
         x_NF = self.normalized(features_NF)
         encoded = [self._encode(index, observation[name]) for index, name in enumerate(self.encoded)]
         if self.action_embedding is not None:
@@ -283,7 +291,7 @@ class TimestepEncoder(nn.Module):
             action_ND = self.action_embedding((choice_NC - 1).clamp(min=0))
             encoded.append(torch.where(choice_NC[:, :1] > 0, action_ND, 0.0))
             x_NF = x_NF[:, :first]
-        return self.norm(self.mlp(torch.cat([x_NF, *encoded], dim=1) if encoded else x_NF))
+        return torch.cat([x_NF, *encoded], dim=1) if encoded else x_NF
 
     def _encode(self, index: int, leaf: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N d"]:
         encoder: nn.Module = self.leaf_encoders[index]

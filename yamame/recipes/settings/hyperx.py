@@ -30,7 +30,12 @@ def _published_rooms(config: RunConfig) -> RunConfig:
     hyperx = require_algorithm(config.algorithm, HyperXConfig, "hyperx")
     hyperx = replace(
         hyperx,
-        agent=replace(hyperx.agent, trajectory_encoder=GRUConfig(d_model=128, num_layers=1), latent_size=10),
+        agent=replace(
+            hyperx.agent,
+            trajectory_encoder=GRUConfig(d_model=128, num_layers=1),
+            latent_size=10,
+            novelty=replace(hyperx.agent.novelty, scale=10.0),
+        ),
         learner=replace(
             hyperx.learner,
             kl_weight=0.1,

@@ -21,7 +21,13 @@ def published_ppo(
         ppo,
         agent=replace(ppo.agent, acting_gamma=gamma),
         learner=replace(
-            ppo.learner, passes=passes, lr_decay_env_steps=0, target_kl=None, min_advantage_scale=0.0, **learner
+            ppo.learner,
+            passes=passes,
+            lr_decay_env_steps=0,
+            entropy_decay_env_steps=0,
+            target_kl=None,
+            min_advantage_scale=0.0,
+            **learner,
         ),
     )
     return replace(config, algorithm=ppo, num_envs=num_envs, env_steps_per_iteration=num_envs * steps)
