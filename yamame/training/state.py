@@ -228,7 +228,10 @@ def load_goal_statistics(checkpoint: Checkpoint) -> GoalStatistics:
 
 def checkpoint_mismatch_error(directory: Path) -> UserError:
     """Return the error for a config that does not match the checkpoint of its run."""
-    return UserError(f"{directory / CONFIG} does not match the checkpoint (was it edited?); restore the original file")
+    return UserError(
+        f"{directory / CONFIG} does not match the checkpoint (was it edited?): restore the original file; a run that "
+        f"an earlier version trained with other networks requires that version"
+    )
 
 
 def _all_ranks(checkpoint: Checkpoint) -> Mapping[str, Any]:

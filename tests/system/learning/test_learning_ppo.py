@@ -30,7 +30,7 @@ def test_cart_pole_without_velocities(tmp_path: Path) -> None:
         env_steps=50_000,
         algorithm="ppo",
         model="gru",
-        learner={"truncation_is_terminal": False},
+        learner={"truncation_is_terminal": False, "entropy_coef": 0.1},
         run_dir=tmp_path / "run",
     )
-    assert run.result["return_mean"] >= 400  # random actions 22; 449 to 500 on the machines tried
+    assert run.result["return_mean"] >= 400  # 500 with seeds 0 to 5; random actions 22

@@ -322,6 +322,22 @@ def test_policy_and_value_see_moments_of_the_belief_in_deviations_of_the_new_tri
 
 
 @torch.no_grad()
+def test_a_checkpoint_without_statistics_of_the_belief_acts_as_before() -> None:
+    agent, batch = learner().agent, batch_of_trials()
+    present_ND = agent.timestep_encoder.present(agent.features(batch), batch.observation)
+    unnormalized = torch.cat([present_ND, *agent.belief(agent.features(batch), batch)], dim=1)
+    all_saved = copy.deepcopy(agent.state_dict())
+    saved = {name: each for name, each in all_saved.items() if "trajectory_encoder.normalizer" not in name}
+    for _ in range(3):
+        agent.update_normalizers(batch)
+    assert not torch.allclose(agent.encode(batch), unnormalized)
+    agent.load_state_dict(saved)
+    torch.testing.assert_close(agent.encode(batch), unnormalized)
+    agent.trajectory_encoder.normalizer.update(torch.ones(1, 2 * AGENT.latent_size), torch.tensor([True]))
+    torch.testing.assert_close(agent.encode(batch), unnormalized, rtol=0.01, atol=0.01)
+
+
+@torch.no_grad()
 def test_what_was_earned_reaches_the_policy_through_the_belief_alone() -> None:
     agent, batch = learner().agent, batch_of_trials()
     other = replace(batch, previous_reward=batch.previous_reward + 1.0, previous_action=(batch.previous_action + 1) % 3)

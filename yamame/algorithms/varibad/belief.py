@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from typing_extensions import override
 
 from yamame.data.batch import Batch
 from yamame.nets.blocks import InputNormalizer, at_least_float32
@@ -39,6 +40,16 @@ class BeliefEncoder(nn.Module):
         self.history_size = history_size
         self.posterior = nn.Linear(encoder_size, 2 * latent_size)
         self.normalizer = InputNormalizer(2 * latent_size)
+
+    @override
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Load also beliefs of runs from before they were normalized: as they are, and moments that move slowly."""
+        if f"{prefix}normalizer.mean" not in state_dict:
+            initial = {"mean": torch.zeros_like, "variance": torch.ones_like, "count": torch.zeros_like}
+            for name, fill in initial.items():
+                state_dict[f"{prefix}normalizer.{name}"] = fill(getattr(self.normalizer, name))
+            state_dict[f"{prefix}normalizer.count"] += 1.0 / self.normalizer.beta
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def belief(self, history_ND: Float[Tensor, "N history"], batch: Batch) -> Belief:
         """Return the beliefs after all tokens of a batch, in float32 at least."""
