@@ -306,3 +306,26 @@ def test_its_settings_keep_the_task_and_the_networks_of_the_recipe() -> None:
 def test_the_learning_rate_decays_over_the_steps_learned_from() -> None:
     config = replace(PPOConfig().learner, learning_rate=1.0, lr_decay_env_steps=10)
     assert [round(config.lr_at(each), 3) for each in (0, 5, 10, 20)] == [1.0, 0.55, 0.1, 0.1]
+
+
+def test_the_entropy_bonus_falls_to_0_over_the_steps_learned_from(built: Any) -> None:
+    config = replace(PPOConfig().learner, entropy_coef=1.0, entropy_decay_env_steps=10)
+    assert [config.entropy_coef_at(each) for each in (0, 5, 10, 20)] == [1.0, 0.5, 0.0, 0.0]
+    assert replace(config, entropy_decay_env_steps=0).entropy_coef_at(20) == 1.0
+    recipe = with_algorithm(load_recipe("passive-tmaze"), "ppo")
+    run = recipe.make_config(recipe.env)
+    assert isinstance(run.algorithm, PPOConfig) and run.algorithm.learner.entropy_decay_env_steps == run.env_steps
+
+    def trained(transitions: int, **changes: Any) -> list[torch.Tensor]:
+        changes = {f"learner.{name}": value for name, value in {"lr_decay_env_steps": 0, **changes}.items()}
+        components = built(tiny_ppo(**changes))
+        components.algorithm.trials.transitions = transitions
+        components.algorithm.update(next(components.algorithm.batches(components.replay, 1)))
+        return [each.detach() for each in components.algorithm.model.parameters()]
+
+    def equal(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+        return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
+
+    none = trained(0, entropy_coef=0.0)
+    assert equal(trained(50, entropy_coef=1.0, entropy_decay_env_steps=50), none)
+    assert not equal(trained(0, entropy_coef=1.0, entropy_decay_env_steps=50), none)

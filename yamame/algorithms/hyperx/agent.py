@@ -42,7 +42,7 @@ class HyperXAgent(VariBADAgent):
             flatten_space(observation_space),
             action_space,
             (),
-            1,
+            1,  # the output is not used
             sees_action=False,
             sees_time=False,
         )
