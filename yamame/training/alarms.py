@@ -18,7 +18,7 @@ _TIMERS: Mapping[str, int] = {
 
 @contextmanager
 def named_alarms() -> Iterator[None]:
-    """Raise `UserError` for an alarm without a handler, which would end the process without a word.
+    """Raise `UserError` for an alarm without a handler, which would end the process silently.
 
     Timers that were started meanwhile are stopped at the end: their environments are closed. Also as a decorator. Does
     nothing outside of the main thread, which alone can handle signals.

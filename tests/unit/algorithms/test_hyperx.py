@@ -285,8 +285,8 @@ def test_what_the_predictor_was_trained_on_is_not_new_any_more() -> None:
     losses = [float(of.update(known)["loss/novelty"]) for _ in range(40)]
     with torch.no_grad():
         after = novelty(known), novelty(unknown)
-    assert losses[-1] < 0.2 * losses[0] and after[0] < 0.2 * before[0]
-    assert after[1] > 5 * after[0]
+    assert losses[-1] < 0.2 * losses[0]
+    assert after[0] / before[0] < 0.5 * after[1] / before[1]
 
 
 def test_without_weights_it_is_varibad_to_the_bit(built: Any) -> None:

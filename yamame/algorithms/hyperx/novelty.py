@@ -23,7 +23,7 @@ class NoveltyConfig:
     """Number of outputs that are predicted."""
     scale: float = 1.0
     """Factor of the initial weights of the fixed network. With 10 (HyperX) its outputs are a thousand times as large,
-    and the predictor takes thousands of updates until its error tells what is new."""
+    and the predictor takes thousands of updates until its error is small where it was trained."""
 
     REMOVED_FIELDS: ClassVar = ("feature_size",)
 

@@ -44,11 +44,10 @@ class BeliefEncoder(nn.Module):
     @override
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Load also beliefs of runs from before they were normalized: as they are, and moments that move slowly."""
-        if f"{prefix}normalizer.mean" not in state_dict:
-            initial = {"mean": torch.zeros_like, "variance": torch.ones_like, "count": torch.zeros_like}
-            for name, fill in initial.items():
-                state_dict[f"{prefix}normalizer.{name}"] = fill(getattr(self.normalizer, name))
-            state_dict[f"{prefix}normalizer.count"] += 1.0 / self.normalizer.beta
+        unchanged = InputNormalizer(len(self.normalizer.mean))
+        unchanged.count.fill_(1.0 / unchanged.beta)
+        for name, tensor in unchanged.state_dict(prefix=f"{prefix}normalizer.").items():
+            state_dict.setdefault(name, tensor)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def belief(self, history_ND: Float[Tensor, "N history"], batch: Batch) -> Belief:
@@ -73,14 +72,14 @@ class BeliefEncoder(nn.Module):
     ) -> Float[Tensor, "E S"]:
         """Return the hyper-states after one more timestep of each environment."""
         history_ED, present_ED = self._split(timestep_ED)
-        return self._hyper_state(present_ED, self.encoder.step(history_ED, time_E, state))
+        return self.hyper_states(present_ED, self._belief(self.encoder.step(history_ED, time_E, state)))
 
     def static_step(
         self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: Any
     ) -> Float[Tensor, "E S"]:
         """Return the hyper-states of `step`, for times on the device."""
         history_ED, present_ED = self._split(timestep_ED)
-        return self._hyper_state(present_ED, self.encoder.static_step(history_ED, time_E, state))
+        return self.hyper_states(present_ED, self._belief(self.encoder.static_step(history_ED, time_E, state)))
 
     def empty_memory(self, timestep_ED: Float[Tensor, "E D"]) -> dict[str, Tensor]:
         """Return zeros in the shapes of the memory."""
@@ -93,15 +92,10 @@ class BeliefEncoder(nn.Module):
         """Return the hyper-states of `step` and the memory for the next call."""
         history_ED, present_ED = self._split(timestep_ED)
         state_ES, following = self.encoder.functional_step(history_ED, time_E, memory)
-        return self._hyper_state(present_ED, state_ES), following
+        return self.hyper_states(present_ED, self._belief(state_ES)), following
 
     def _split(self, timestep_ED: Float[Tensor, "E D"]) -> tuple[Float[Tensor, "E h"], Float[Tensor, "E p"]]:
         return timestep_ED[:, : self.history_size], timestep_ED[:, self.history_size :]
 
     def _belief(self, state_NS: Float[Tensor, "N state"]) -> Belief:
         return Belief(*at_least_float32(self.posterior(state_NS)).chunk(2, dim=1))
-
-    def _hyper_state(
-        self, present_ED: Float[Tensor, "E present"], state_ES: Float[Tensor, "E state"]
-    ) -> Float[Tensor, "E S"]:
-        return self.hyper_states(present_ED, self._belief(state_ES))
