@@ -181,6 +181,9 @@ class RunConfig:
     offline: OfflineConfig = field(default_factory=OfflineConfig)
     updates_per_env_step: float = 0.05
     """Gradient updates per environment step, summed over environments (UTD ratio)."""
+    updates_anneal_env_steps: int = 0
+    """Environment steps over which the updates per step rise linearly from 0 to `updates_per_env_step`; 0: constant.
+    Early updates see few trials, and with many of them the networks learn the noise of those by heart."""
     env_steps_per_iteration: int = 0
     """Environment steps collected between updates; 0: one trial per environment."""
     learning_starts: int = 0
@@ -200,7 +203,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         check_range(self, "num_envs", "env_steps", "num_learners", ge=1)
         check_range(self, "context_length", "seed", ge=0)
-        check_range(self, "updates_per_env_step", "env_steps_per_iteration", "learning_starts", ge=0)
+        check_range(self, "updates_per_env_step", "updates_anneal_env_steps", ge=0)
+        check_range(self, "env_steps_per_iteration", "learning_starts", ge=0)
         check_range(self, "num_learners", le=1024)
         if self.algorithm.is_on_policy:
             self._check_on_policy()
@@ -259,7 +263,7 @@ class RunConfig:
         if not self.updates_per_env_step:
             return None
         first_trials = 0 if self.offline.is_offline_only else self.num_envs * self.env.max_trial_steps
-        needed = max(first_trials, self.learning_starts + math.ceil(1 / self.updates_per_env_step))
+        needed = max(first_trials, self.env_steps_of_updates(1))
         iteration, end = (
             -(-env_steps // self.num_envs) * self.num_envs
             for env_steps in (self.resolved_env_steps_per_iteration, self.env_steps)
@@ -268,7 +272,18 @@ class RunConfig:
 
     def updates_due(self, *, env_steps: int, updates: int) -> int:
         """Return the number of updates to make now, given the numbers of environment steps and updates so far."""
-        return max(0, int((env_steps - self.learning_starts) * self.updates_per_env_step) - updates)
+        steps, ramp = max(0, env_steps - self.learning_starts), self.updates_anneal_env_steps
+        effective_steps = steps**2 / (2 * ramp) if steps < ramp else steps - ramp / 2
+        return max(0, int(effective_steps * self.updates_per_env_step) - updates)
+
+    def env_steps_of_updates(self, updates: int) -> int:
+        """Return the number of environment steps after which this many updates are due."""
+        effective_steps, ramp = updates / self.updates_per_env_step, self.updates_anneal_env_steps
+        steps = math.sqrt(2 * ramp * effective_steps) if effective_steps < ramp / 2 else effective_steps + ramp / 2
+        env_steps = self.learning_starts + int(steps)
+        while self.updates_due(env_steps=env_steps, updates=0) < updates:  # sums of floats are off by a step at most
+            env_steps += 1
+        return env_steps
 
 
 _REMOVED_FIELDS = {
@@ -284,10 +299,7 @@ def resolve_offline_length(config: RunConfig) -> RunConfig:
         return config
     if not config.updates_per_env_step:
         raise UserError("--updates-per-env-step is 0: pass a positive number, since the run would make no updates")
-    env_steps = config.learning_starts + int(updates / config.updates_per_env_step)
-    while config.updates_due(env_steps=env_steps, updates=0) < updates:
-        env_steps += 1
-    return replace(config, env_steps=env_steps)
+    return replace(config, env_steps=config.env_steps_of_updates(updates))
 
 
 def experiment_settings(fields: Mapping[str, Any], *, with_length: bool = False) -> dict[str, Any]:

@@ -3,7 +3,11 @@ import math
 import pytest
 import torch
 from tiny_agents import double_batch, random_windows, shake
+from torch import nn
+from torch.nn import functional
 
+from yamame.data.batch import pack
+from yamame.nets.blocks import power_iteration, sigma_layers
 from yamame.nets.positions import PositionEmbedding, PositionKind, rotate
 from yamame.nets.sequence.transformer import TransformerConfig
 
@@ -77,7 +81,17 @@ def test_compiled_rotations_are_those_of_complex_numbers(monkeypatch: pytest.Mon
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, qkv, direction)[0], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
+def test_sinusoidal_and_rotary_positions_are_both() -> None:
+    times, both = torch.tensor([3, 77]), PositionEmbedding("sinusoidal_and_rotary", 8, 4, 9)
+    assert torch.equal(both(times), PositionEmbedding("sinusoidal", 8, 4, 9)(times))  # type: ignore[arg-type]
+    found, expected = (
+        both.rotation(times, torch.float32),
+        PositionEmbedding("rotary", 8, 4, 9).rotation(times, torch.float32),
+    )
+    assert found is not None and expected is not None and torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "sinusoidal_and_rotary"])
 def test_the_order_of_the_past_matters(positions: PositionKind) -> None:
     """Without positions one layer of attention could not distinguish the same past in another order."""
     torch.manual_seed(0)
@@ -88,3 +102,30 @@ def test_the_order_of_the_past_matters(positions: PositionKind) -> None:
     x_ND = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     swapped_ND = x_ND[[1, 0, 2, 3, 4, 5]]
     assert not torch.allclose(encoder(x_ND, batch)[5], encoder(swapped_ND, batch)[5], rtol=0, atol=1e-9)
+
+
+def recited_backwards(positions: PositionKind) -> float:
+    """Fraction of 24 symbols that a trained encoder names in reverse order after it has seen all of them."""
+    torch.manual_seed(0)
+    config = TransformerConfig(d_model=64, num_layers=2, num_heads=4, d_ff=256, position_embedding=positions)
+    encoder = config.build(input_size=64, attention_window=48, max_timestep=47)
+    embed, head = nn.Linear(5, 64), nn.Linear(64, 4)
+    optimizer = torch.optim.AdamW(nn.ModuleList([encoder, embed, head]).parameters(), lr=1e-3)
+    batch = pack(random_windows(0, [47] * 8, from_start=True))
+    for _ in range(400):
+        symbol_BL = torch.randint(4, (8, 24))
+        x_BLD = torch.zeros(8, 48, 5)
+        x_BLD[:, :24, :4], x_BLD[:, 24:, 4] = functional.one_hot(symbol_BL, 4).float(), 1.0
+        x_ND = functional.pad(x_BLD.flatten(0, 1), (0, 0, 0, len(batch.reward) - 8 * 48))
+        guess_BLA = head(encoder(embed(x_ND), batch)[: 8 * 48].unflatten(0, (8, 48))[:, 24:])
+        optimizer.zero_grad()
+        functional.cross_entropy(guess_BLA.flatten(0, 1), symbol_BL.flip(1).flatten()).backward()
+        optimizer.step()
+        power_iteration(sigma_layers(encoder))
+    return (guess_BLA.argmax(-1) == symbol_BL.flip(1)).float().mean().item()
+
+
+@pytest.mark.slow
+def test_sinusoidal_positions_recite_backwards_and_rotary_ones_alone_do_not() -> None:
+    assert recited_backwards("sinusoidal_and_rotary") > 0.98
+    assert recited_backwards("rotary") < 0.7

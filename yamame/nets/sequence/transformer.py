@@ -65,7 +65,7 @@ class TransformerConfig(TrajectoryEncoderConfig):
             )
         if self.d_model % 2:
             raise ConfigFieldError(self, "d_model", f"must be even, got {self.d_model}")
-        if self.position_embedding == "rotary" and self.d_model // self.num_heads % 2:
+        if "rotary" in self.position_embedding and self.d_model // self.num_heads % 2:
             raise ConfigFieldError(
                 self, "d_model", f"/ num_heads must be even for rotary positions, got {self.d_model} / {self.num_heads}"
             )
