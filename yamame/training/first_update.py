@@ -59,8 +59,7 @@ def _remedy(config: RunConfig) -> str:
     """Return the settings that let updates begin early in the run."""
     quarter = config.env_steps // 4
     if not _waits_for_trials(config):
-        interval = round(1 / config.updates_per_env_step)
-        if config.learning_starts + interval <= quarter:
+        if config.env_steps_of_updates(1) <= quarter:
             return f"pass env_steps_per_iteration={max(1, config.env_steps // 20)}, or more env_steps"
         starts = f"learning_starts below {config.learning_starts:,}, " if config.learning_starts else ""
         return f"pass {starts}a larger updates_per_env_step or more env_steps"
@@ -76,7 +75,6 @@ def _remedy(config: RunConfig) -> str:
 def _waits_for_trials(config: RunConfig) -> bool:
     """Return whether the first update comes when the first trials end, rather than by the settings of updates."""
     trials = config.num_envs * config.env.max_trial_steps
-    others = max(
-        config.learning_starts + 1 / (config.updates_per_env_step or 1.0), config.resolved_env_steps_per_iteration
-    )
+    first_due = config.env_steps_of_updates(1) if config.updates_per_env_step else config.learning_starts + 1
+    others = max(first_due, config.resolved_env_steps_per_iteration)
     return not config.offline.is_offline_only and trials >= others

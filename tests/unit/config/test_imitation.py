@@ -50,6 +50,15 @@ def test_python_has_the_same_default(offline: dict[str, Any]) -> None:
     assert config_from_overrides(own, [], {"seed": 3}) == replace(default_config(own.env), seed=3)
 
 
+def test_updates_on_stored_data_alone_are_as_frequent_from_the_start() -> None:
+    own = own_recipe(EnvFnConfig(env_fn=dict, horizon=4))
+    online = config_from_overrides(own, [], {})
+    offline = config_from_overrides(own, [], {"offline.data": ("a",)})
+    assert online.updates_anneal_env_steps == online.env_steps // 2
+    assert offline.updates_anneal_env_steps == 0
+    assert offline.total_updates == pytest.approx(online.total_updates, abs=1)
+
+
 def test_settings_of_the_user_and_of_the_paper_come_first() -> None:
     weight = [*ALONE, "--learner.filtered-bc.weight", "0.5"]
     assert imitation(config_from_flags(RECIPE, [], weight)) == (0.5, True)

@@ -79,7 +79,6 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
             "num_envs": num_envs,
             "env_steps_per_iteration": steps,
             "updates_per_env_step": 0.0,
-            "updates_anneal_env_steps": 0,
             "learning_starts": 0,
             "deterministic_actions": False,
             "eval.choose_policy": True,

@@ -81,7 +81,6 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
             "agent": agent,
             "num_envs": next((count for count in NUM_ENVS if count * trial <= env_steps // 32), NUM_ENVS[-1]),
             "updates_per_env_step": updates_per_env_step,
-            "updates_anneal_env_steps": 0,
             "learner.learning_rate": LEARNING_RATE,
             "learner.tau": min(max(VALUE_GROWTH * steps_ahead / updates, self.learner.tau), MAX_TAU),
             "learner.temperature_learning_rate": min(

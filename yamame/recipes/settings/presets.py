@@ -104,7 +104,8 @@ SIZES: Mapping[str, NetworkSize] = {
 def apply_algorithm(config: RunConfig, name: str | None) -> RunConfig:
     """Return the config with the algorithm of `yamame/algorithms/<name>/` and what it changes in a run.
 
-    Unchanged for None, and if it has that algorithm. Raises `UserError` for an unknown name.
+    Unchanged for None, and if it has that algorithm. An algorithm's own number of updates per environment step is
+    constant, unless it says otherwise. Raises `UserError` for an unknown name.
     """
     if name is None:
         return config
@@ -112,7 +113,8 @@ def apply_algorithm(config: RunConfig, name: str | None) -> RunConfig:
     if type(algorithm) is type(config.algorithm):
         return config
     changes = algorithm.run_settings(config.algorithm, config.env, env_steps=config.env_steps)
-    changed = apply_overrides(config, {"algorithm": algorithm, **changes})
+    own_pace = {"updates_anneal_env_steps": 0} if "updates_per_env_step" in changes else {}
+    changed = apply_overrides(config, {"algorithm": algorithm, **own_pace, **changes})
     required = config.env.required_num_envs
     return changed if required is None else replace(changed, num_envs=required)
 
@@ -175,10 +177,11 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
 
     The context length is a whole trial, at most `MAX_CONTEXT` steps. The acting gamma is 1 - 1 / horizon, within 0.99
     and 0.999. Differs from the paper, besides the sizes, in targets that reach along the window (Retrace), four gammas
-    and a separate one, relative positions, a time that is not normalized, a learning rate that decays, faster target
-    networks, averaged weights, repeated random actions, random first trials, a policy of novelty, windows that cover
-    the ends of trials, rare rewards that are less rare in batches, evaluations without the clip of probabilities, and a
-    choice of the policy that acts after training (docs/log.md).
+    and a separate one, positions that are relative, too, a time that is not normalized, updates that become more
+    frequent in the first half of the run, a learning rate that decays, faster target networks, averaged weights,
+    repeated random actions, random first trials, a policy of novelty, windows that cover the ends of trials, rare
+    rewards that are less rare in batches, evaluations without the clip of probabilities, and a choice of the policy
+    that acts after training (docs/log.md).
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     max_envs = env_steps // (4 * env.max_trial_steps)
