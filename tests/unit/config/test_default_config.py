@@ -23,7 +23,7 @@ def test_a_run_has_a_fixed_number_of_updates_within_a_range_of_paces(env_steps: 
     algorithm, noise = config.algorithm, config.exploration
     assert isinstance(algorithm, AMAGOConfig) and isinstance(noise, BilevelEpsilonGreedy)
     assert algorithm.learner.lr_decay_updates == pytest.approx(updates, abs=1)
-    assert noise.anneal_env_steps == config.updates_anneal_env_steps == env_steps // 2
+    assert noise.anneal_env_steps == env_steps // 2 and config.updates_anneal_env_steps == env_steps // 4
     assert noise.random_env_steps == env_steps // 20
 
 

@@ -54,7 +54,7 @@ def test_updates_on_stored_data_alone_are_as_frequent_from_the_start() -> None:
     own = own_recipe(EnvFnConfig(env_fn=dict, horizon=4))
     online = config_from_overrides(own, [], {})
     offline = config_from_overrides(own, [], {"offline.data": ("a",)})
-    assert online.updates_anneal_env_steps == online.env_steps // 2
+    assert online.updates_anneal_env_steps == online.env_steps // 4
     assert offline.updates_anneal_env_steps == 0
     assert offline.total_updates == pytest.approx(online.total_updates, abs=1)
 

@@ -178,7 +178,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     The context length is a whole trial, at most `MAX_CONTEXT` steps. The acting gamma is 1 - 1 / horizon, within 0.99
     and 0.999. Differs from the paper, besides the sizes, in targets that reach along the window (Retrace), four gammas
     and a separate one, positions that are relative, too, a time that is not normalized, updates that become more
-    frequent in the first half of the run, a learning rate that decays, faster target networks, averaged weights,
+    frequent in the first quarter of the run, a learning rate that decays, faster target networks, averaged weights,
     repeated random actions, random first trials, a policy of novelty, windows that cover the ends of trials, rare
     rewards that are less rare in batches, evaluations without the clip of probabilities, and a choice of the policy
     that acts after training (docs/log.md).
@@ -187,7 +187,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     max_envs = env_steps // (4 * env.max_trial_steps)
     num_envs = next((count for count in NUM_ENVS if count <= max_envs), NUM_ENVS[-1])
     updates = round(env_steps * min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4))
-    ramp = env_steps // 2
+    ramp = env_steps // 4
     acting_gamma = min(max(1.0 - 1.0 / env.max_trial_steps, 0.99), 0.999)
     agent = small_agent(acting_gamma=acting_gamma, gammas=DEFAULT_GAMMAS, position_embedding="sinusoidal_and_rotary")
     encoder = agent.timestep_encoder
