@@ -180,9 +180,9 @@ class RunConfig:
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     offline: OfflineConfig = field(default_factory=OfflineConfig)
     updates_per_env_step: float = 0.05
-    """Gradient updates per environment step, summed over environments (UTD ratio)."""
+    """Gradient updates per environment step, summed over environments (UTD ratio), on average over the run."""
     updates_anneal_env_steps: int = 0
-    """Environment steps over which the updates per step rise linearly from 0 to `updates_per_env_step`; 0: constant.
+    """Environment steps over which the updates per step rise linearly from 0 to a constant; 0: constant throughout.
     Early updates see few trials, and with many of them the networks learn the noise of those by heart."""
     env_steps_per_iteration: int = 0
     """Environment steps collected between updates; 0: one trial per environment."""
@@ -272,18 +272,30 @@ class RunConfig:
 
     def updates_due(self, *, env_steps: int, updates: int) -> int:
         """Return the number of updates to make now, given the numbers of environment steps and updates so far."""
-        steps, ramp = max(0, env_steps - self.learning_starts), self.updates_anneal_env_steps
-        effective_steps = steps**2 / (2 * ramp) if steps < ramp else steps - ramp / 2
-        return max(0, int(effective_steps * self.updates_per_env_step) - updates)
+        length, ramp, steepness = self._pace()
+        steps = max(0, env_steps - self.learning_starts)
+        even_steps = steepness * steps**2 / (2 * ramp) if steps < ramp else length - (length - steps) * steepness
+        return max(0, int(even_steps * self.updates_per_env_step) - updates)
 
     def env_steps_of_updates(self, updates: int) -> int:
         """Return the number of environment steps after which this many updates are due."""
-        effective_steps, ramp = updates / self.updates_per_env_step, self.updates_anneal_env_steps
-        steps = math.sqrt(2 * ramp * effective_steps) if effective_steps < ramp / 2 else effective_steps + ramp / 2
+        length, ramp, steepness = self._pace()
+        even_steps = updates / self.updates_per_env_step
+        is_rising = even_steps < steepness * ramp / 2
+        steps = (
+            math.sqrt(2 * ramp * even_steps / steepness) if is_rising else length - (length - even_steps) / steepness
+        )
         env_steps = self.learning_starts + int(steps)
-        while self.updates_due(env_steps=env_steps, updates=0) < updates:  # sums of floats are off by a step at most
+        while self.updates_due(env_steps=env_steps, updates=0) < updates:  # floats are off by a step at most
             env_steps += 1
         return env_steps
+
+    def _pace(self) -> tuple[int, int, float]:
+        """Steps from the first update on, those in which updates become more frequent, and the ratio of their final
+        number per step to `updates_per_env_step`."""
+        length = max(1, self.env_steps - self.learning_starts)
+        ramp = min(self.updates_anneal_env_steps, length)
+        return length, ramp, length / (length - ramp / 2)
 
 
 _REMOVED_FIELDS = {
@@ -299,7 +311,10 @@ def resolve_offline_length(config: RunConfig) -> RunConfig:
         return config
     if not config.updates_per_env_step:
         raise UserError("--updates-per-env-step is 0: pass a positive number, since the run would make no updates")
-    return replace(config, env_steps=config.env_steps_of_updates(updates))
+    env_steps = config.learning_starts + int(updates / config.updates_per_env_step)
+    while replace(config, env_steps=env_steps).total_updates < updates:
+        env_steps += 1
+    return replace(config, env_steps=env_steps)
 
 
 def experiment_settings(fields: Mapping[str, Any], *, with_length: bool = False) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def rotate(qkv_N3HF: Float[Tensor, "N parts H F"], rotation_N31P2: Rotation) -> 
 
 
 def _angles(
-    time_N: Int64[Tensor, "N"], turns_per_step: Float64[Tensor, "half"], dtype: torch.dtype
+    time_N: Int64[Tensor, "N"], turns_per_step: Float[Tensor, "half"], dtype: torch.dtype
 ) -> Float[Tensor, "N half"]:
     """Angle of each pair of features modulo 2 pi, in float64: float32 has an error of 0.004 at time 100,000."""
     return (time_N[:, None] * turns_per_step).frac_().to(dtype) * math.tau

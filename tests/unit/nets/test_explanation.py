@@ -58,7 +58,12 @@ def test_the_heaviest_are_kept() -> None:
 @pytest.mark.parametrize("token_shift", [False, True])
 def test_explaining_is_the_forward_and_matrices_are_its_weights(token_shift: bool) -> None:
     config = TransformerConfig(
-        d_model=16, num_layers=2, num_heads=2, d_ff=32, position_embedding="sinusoidal_and_rotary", token_shift=token_shift
+        d_model=16,
+        num_layers=2,
+        num_heads=2,
+        d_ff=32,
+        position_embedding="sinusoidal_and_rotary",
+        token_shift=token_shift,
     )
     encoder = config.build(input_size=6, attention_window=9, max_timestep=40)
     assert isinstance(encoder, Transformer)

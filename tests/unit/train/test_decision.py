@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tiny import tiny_config
 
@@ -30,14 +31,17 @@ def test_env_steps_of_all_ranks_make_updates_due(config: RunConfig) -> None:
     assert decision.evaluate and decision.is_collected and not decision.save and not decision.signal
 
 
-@pytest.mark.parametrize("ramp", [1, 37, 120, 5_000])
-def test_updates_per_step_rise_linearly_from_zero(config: RunConfig, ramp: int) -> None:
-    config = replace(config, updates_anneal_env_steps=ramp)
-    fractions = [min(1.0, (step + 0.5) / ramp) for step in range(400 - 16)]
-    for env_steps in range(0, 401, 10):
+@pytest.mark.parametrize("ramp", [1, 37, 120, 184, 5_000])
+def test_updates_per_step_rise_linearly_and_are_as_many_in_all(config: RunConfig, ramp: int) -> None:
+    constant, config = config, replace(config, updates_anneal_env_steps=ramp)
+    length = 200 - 16
+    fractions = np.minimum(1.0, (np.arange(length) + 0.5) / min(ramp, length))
+    per_step = 0.25 * length * fractions / fractions.sum()
+    for env_steps in range(0, 201, 10):
         due = config.updates_due(env_steps=env_steps, updates=0)
-        assert due == pytest.approx(0.25 * sum(fractions[: max(0, env_steps - 16)]), abs=1.0)
-    for updates in range(1, 12):
+        assert due == pytest.approx(per_step[: max(0, env_steps - 16)].sum(), abs=1.0)
+    assert config.total_updates == constant.total_updates == 46
+    for updates in range(1, 50):
         env_steps = config.env_steps_of_updates(updates)
         assert config.updates_due(env_steps=env_steps, updates=0) >= updates
         assert config.updates_due(env_steps=env_steps - 1, updates=0) < updates

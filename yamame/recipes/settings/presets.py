@@ -105,7 +105,7 @@ def apply_algorithm(config: RunConfig, name: str | None) -> RunConfig:
     """Return the config with the algorithm of `yamame/algorithms/<name>/` and what it changes in a run.
 
     Unchanged for None, and if it has that algorithm. An algorithm's own number of updates per environment step is
-    constant, unless it says otherwise. Raises `UserError` for an unknown name.
+    the same throughout, unless it says otherwise. Raises `UserError` for an unknown name.
     """
     if name is None:
         return config
@@ -186,8 +186,8 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     context = min(env.max_trial_steps, MAX_CONTEXT)
     max_envs = env_steps // (4 * env.max_trial_steps)
     num_envs = next((count for count in NUM_ENVS if count <= max_envs), NUM_ENVS[-1])
-    updates = round(env_steps * min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4))
-    ramp = env_steps // 4
+    updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)
+    updates = round(env_steps * updates_per_env_step)
     acting_gamma = min(max(1.0 - 1.0 / env.max_trial_steps, 0.99), 0.999)
     agent = small_agent(acting_gamma=acting_gamma, gammas=DEFAULT_GAMMAS, position_embedding="sinusoidal_and_rotary")
     encoder = agent.timestep_encoder
@@ -226,8 +226,8 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
             prefer_rewarded_anneal_end_env_steps=env_steps,
             cover_trial_ends=True,
         ),
-        updates_per_env_step=updates / (env_steps - ramp / 2),
-        updates_anneal_env_steps=ramp,
+        updates_per_env_step=updates_per_env_step,
+        updates_anneal_env_steps=env_steps // 4,
         env_steps_per_iteration=min(16 * 24, max(1, env_steps // 8)),
         eval=EvalConfig(interval_env_steps=max(1, env_steps // 20), trials=32, choose_policy=True),
     )
@@ -242,9 +242,7 @@ def imitate_offline_data(config: RunConfig) -> RunConfig:
     """
     if not config.offline.is_offline_only:
         return config
-    if config.updates_anneal_env_steps:
-        updates_per_env_step = config.total_updates / config.env_steps
-        config = replace(config, updates_per_env_step=updates_per_env_step, updates_anneal_env_steps=0)
+    config = replace(config, updates_anneal_env_steps=0)
     if not isinstance(config.algorithm, AMAGOConfig):
         return config
     imitation = replace(config.algorithm.learner.filtered_bc, weight=1.0, advantage_threshold=ALL_ACTIONS)
