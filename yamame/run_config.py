@@ -183,7 +183,8 @@ class RunConfig:
     """Gradient updates per environment step, summed over environments (UTD ratio), on average over the run."""
     updates_anneal_env_steps: int = 0
     """Environment steps over which the updates per step rise linearly from 0 to a constant; 0: constant throughout.
-    Early updates see few trials, and with many of them the networks learn the noise of those by heart."""
+    Early updates see few trials, and with many of them the networks learn the noise of those by heart. A run that is
+    resumed with more steps makes no updates until its new, slower pace has reached those that it has made."""
     env_steps_per_iteration: int = 0
     """Environment steps collected between updates; 0: one trial per environment."""
     learning_starts: int = 0
@@ -216,6 +217,7 @@ class RunConfig:
             "offline.data": (self.offline.data, "must be empty"),
             "exploration": (not isinstance(self.exploration, NoExploration), "must be NoExploration"),
             "updates_per_env_step": (self.updates_per_env_step, "must be 0: its updates follow from its passes"),
+            "updates_anneal_env_steps": (self.updates_anneal_env_steps, "must be 0"),
             "learning_starts": (self.learning_starts, "must be 0"),
             "num_learners": (self.num_learners > 1, "must be 1"),
             "replay.relabel.mode": (self.replay.relabel.mode != "none", "must be none"),

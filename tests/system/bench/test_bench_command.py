@@ -15,7 +15,7 @@ from yamame.data.sampler import ReplayConfig
 from yamame.nets.compute import Compute
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.recipes import config_from_flags, load_recipe
-from yamame.recipes.settings.presets import SIZES as NETWORKS
+from yamame.recipes.settings.sizes import SIZES as NETWORKS
 from yamame.tools.bench import benchmarks, measure
 from yamame.tools.bench.benchmarks import CollectorBench, LearnerBench
 from yamame.tools.bench.options import SIZES, BenchOptions, pack_windows, spell_out_switches

@@ -17,7 +17,8 @@ from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.recipes import config_from_flags, config_from_overrides, load_recipe
-from yamame.recipes.settings.presets import SIZES, apply_size, replace_agent_fields
+from yamame.recipes.settings.presets import apply_size, replace_agent_fields
+from yamame.recipes.settings.sizes import SIZES
 from yamame.run_config import RunConfig
 
 TMAZE = load_recipe("passive-tmaze")

@@ -277,6 +277,7 @@ def test_values_are_unchanged_when_their_statistics_move(built: Any) -> None:
     ("changes", "message"),
     [
         ({"updates_per_env_step": 0.1}, "updates_per_env_step must be 0"),
+        ({"updates_anneal_env_steps": 100}, "updates_anneal_env_steps must be 0"),
         ({"offline.data": ("runs/other",)}, "offline.data must be empty"),
         ({"num_learners": 2}, "num_learners must be 1"),
         ({"replay.relabel.mode": "all"}, "replay.relabel.mode must be none"),

@@ -15,7 +15,8 @@ from yamame.data.spaces import flatten_space
 from yamame.nets import timestep
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.recipes import load_recipe
-from yamame.recipes.settings.presets import SIZES, default_config
+from yamame.recipes.settings.presets import default_config
+from yamame.recipes.settings.sizes import SIZES
 
 FILE = """
 from dataclasses import dataclass

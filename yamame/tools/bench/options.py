@@ -24,8 +24,8 @@ from yamame.errors import ConfigFieldError, check_range
 from yamame.nets.compute import Compute, ComputeConfig
 from yamame.nets.sequence.base import model_config
 from yamame.nets.sequence.transformer import TransformerConfig
-from yamame.recipes.settings.presets import SIZES as NETWORKS
-from yamame.recipes.settings.presets import NetworkSize
+from yamame.recipes.settings.sizes import SIZES as NETWORKS
+from yamame.recipes.settings.sizes import NetworkSize
 from yamame.run_config import RunConfig
 from yamame.tools.bench.measure import BenchResult, describe_machine
 
