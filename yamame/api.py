@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,7 +59,7 @@ class Run:
     """A run: what `train`, `resume` and `open` return."""
 
     directory: Path
-    config: RunConfig
+    config: RunConfig = field(repr=False)
     """Config of the run, with the functions that the run directory cannot hold."""
     result: RunResult | None
     """The keys of `yamame train --json`; None: the run has not finished."""
