@@ -46,6 +46,7 @@ def test_the_default_agent_learns_cart_pole(tmp_path: Path) -> None:
     [
         ("multiarmed-bandit", 0.3),  # random actions 0, targets of whole returns (lambda 1) 0.12
         ("count-recall", 0.5),  # random actions -0.92, without a gamma of 0.1 -0.15
+        ("autoencode", 0.9),  # random actions -0.5, with a weight decay of 1e-3 -0.15
     ],
 )
 def test_the_default_agent_learns_from_noisy_returns(name: str, at_least: float, tmp_path: Path) -> None:
