@@ -167,7 +167,6 @@ class Learner(Algorithm):
                 policy_gradient=config.policy_gradient,
                 filtered_bc=config.filtered_bc,
                 compute=compute,
-                weight_decay=config.weight_decay,
                 max_grad_norm=config.max_grad_norm,
                 distributed=distributed,
             )

@@ -83,7 +83,8 @@ class SeparateHeads(Heads):
 
 
 class SeparateLearner:
-    """Trains `SeparateHeads` on the states of every `UPDATE_INTERVAL`-th update of the agent, by its own optimizer.
+    """Trains `SeparateHeads` on the states of every `UPDATE_INTERVAL`-th update of the agent, by its own optimizer,
+    without weight decay.
 
     Its actions are made from the noise of the acting gamma, so that it draws no random numbers.
 
@@ -93,7 +94,6 @@ class SeparateLearner:
         policy_gradient: Loss of the actor.
         filtered_bc: Loss of the actor.
         compute: As in `HeadsLearner`.
-        weight_decay: As in `LearnerConfig`.
         max_grad_norm: As in `LearnerConfig`.
         distributed: This process among the learners.
     """
@@ -106,7 +106,6 @@ class SeparateLearner:
         policy_gradient: PolicyGradientLoss,
         filtered_bc: FilteredBCLoss,
         compute: Compute,
-        weight_decay: float,
         max_grad_norm: float,
         distributed: DistributedContext = SINGLE_PROCESS,
     ) -> None:
@@ -121,7 +120,7 @@ class SeparateLearner:
         )
         self.optimizer = ClippedAdamW(
             [parameter for parameter in heads.parameters() if parameter.requires_grad],
-            weight_decay=weight_decay,
+            weight_decay=0.0,
             max_grad_norm=max_grad_norm,
         )
         self._targets, self._averages = heads.targets(), None
