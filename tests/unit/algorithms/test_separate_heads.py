@@ -314,6 +314,18 @@ def test_it_learns_in_every_eighth_update(monkeypatch: pytest.MonkeyPatch) -> No
         assert bool(moved) == ("loss/separate_gamma" in metrics) == (update % 8 == 0)
 
 
+def test_it_has_no_weight_decay() -> None:
+    without, decayed = (learner_of(weight_decay=weight_decay) for weight_decay in (0.0, 100.0))
+    before = tensors(without)
+    for learner in (without, decayed):
+        learner.update(batch_of())
+    values = tensors(decayed)
+    differs = {name for name, value in tensors(without).items() if not torch.equal(value, values[name])}
+    assert any(name.startswith("actor.") for name in differs)
+    assert any(name.startswith(PART) for name in changed(before, decayed))
+    assert not any(name.startswith(PART) for name in differs)
+
+
 def test_frozen_encoders_do_not_keep_it_from_learning() -> None:
     learner = learner_of(frozen=("timestep_encoder", "trajectory_encoder"))
     before = tensors(learner)

@@ -55,7 +55,8 @@ class LearnerConfig:
     lr_decay_updates: int = 0
     """Updates over which the learning rate decays linearly to a tenth; 0: constant (paper)."""
     weight_decay: float = 1e-3
-    """Decoupled weight decay: a step multiplies all weights by 1 - learning rate * weight decay."""
+    """Decoupled weight decay: a step multiplies weights by 1 - learning rate * weight decay, but not those of
+    `agent.separate_gamma` and of the policy of novelty."""
     max_grad_norm: float = 1.0
     """Maximum global norm of the gradient."""
     tau: float = 0.003

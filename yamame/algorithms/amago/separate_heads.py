@@ -83,10 +83,10 @@ class SeparateHeads(Heads):
 
 
 class SeparateLearner:
-    """Trains `SeparateHeads` on the states of every `UPDATE_INTERVAL`-th update of the agent, by its own optimizer,
-    without weight decay.
+    """Trains `SeparateHeads` on the states of every `UPDATE_INTERVAL`-th update of the agent, by its own optimizer.
 
-    Its actions are made from the noise of the acting gamma, so that it draws no random numbers.
+    Its actions are made from the noise of the acting gamma, so that it draws no random numbers. There is no weight
+    decay, with which values that differ by a tenth over a whole trial are not told apart (docs/log.md).
 
     Args:
         heads: On the device of the agent.
