@@ -18,8 +18,25 @@ def lr_decay(step: int, duration: int) -> float:
     return 1.0 - (1.0 - _DECAYED) * min(1.0, step / duration) if duration else 1.0
 
 
+def wide_layer_lr_scales(module: nn.Module, parameters: Sequence[nn.Parameter], max_inputs: int) -> tuple[float, ...]:
+    """Return the factor of each parameter's learning rate that makes steps of wide layers as large as of others.
+
+    A step of Adam moves each weight by about the learning rate, so that it can move an output by as much times the
+    number of inputs (Yang et al. 2022, arXiv 2203.03466). The factor is `max_inputs` / N for weights of the module's
+    linear layers of N > `max_inputs` inputs, and 1 for all other parameters. `max_inputs` 0: 1 for all.
+    """
+    scales = {
+        id(layer.weight): max_inputs / layer.in_features
+        for layer in module.modules()
+        if isinstance(layer, nn.Linear) and 0 < max_inputs < layer.in_features
+    }
+    return tuple(scales.get(id(parameter), 1.0) for parameter in parameters)
+
+
 class ClippedAdamW:
     """Fused AdamW with gradients clipped to a global norm.
+
+    `lr_scales` are the factors of the parameters' learning rates; empty: all are 1. Weights decay as if they were 1.
 
     A step with a non-finite loss or gradient changes nothing. The check runs on the device without host
     synchronization, so that the step can be captured in a CUDA graph.
@@ -35,8 +52,10 @@ class ClippedAdamW:
         weight_decay: float,
         max_grad_norm: float,
         epsilon: float = EPSILON,
+        lr_scales: Sequence[float] = (),
     ) -> None:
         self.parameters = list(parameters)
+        self.lr_scales = tuple(lr_scales) or (1.0,) * len(self.parameters)
         self.weight_decay = weight_decay
         self.epsilon = epsilon
         self.max_grad_norm = max_grad_norm
@@ -60,30 +79,31 @@ class ClippedAdamW:
     @torch.no_grad()
     def step(self, loss: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Bool[Tensor, ""]]:
         """Take a step if loss and gradients are finite. Return the norm before clipping and whether they are."""
-        grads = self.grads
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+        grads = {index: each.grad for index, each in enumerate(self.parameters) if each.grad is not None}
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(grads.values()))))
         finite = torch.isfinite(loss + norm)
-        moved = tuple(index for index, parameter in enumerate(self.parameters) if parameter.grad is not None)
-        states = [self._state.get(index) or self._start(index) for index in moved]
-        self._num_steps.add_(self._indicator(moved) * finite)
-        # the fused step divides gradients by `grad_scale` and changes nothing if `found_inf` is set
-        torch._fused_adamw_(
-            [self.parameters[index] for index in moved],
-            grads,
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            [state["step"] for state in states],
-            grad_scale=((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0).float(),
-            found_inf=(~finite).float(),
-            amsgrad=False,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            eps=self.epsilon,
-            maximize=False,
-        )
+        self._num_steps.add_(self._indicator(tuple(grads)) * finite)
+        for scale in dict.fromkeys(self.lr_scales[index] for index in grads):
+            same = [index for index in grads if self.lr_scales[index] == scale]
+            states = [self._state.get(index) or self._start(index) for index in same]
+            # the fused step divides gradients by `grad_scale` and changes nothing if `found_inf` is set
+            torch._fused_adamw_(
+                [self.parameters[index] for index in same],
+                [grads[index] for index in same],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [],
+                [state["step"] for state in states],
+                grad_scale=((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0).float(),
+                found_inf=(~finite).float(),
+                amsgrad=False,
+                beta1=BETAS[0],
+                beta2=BETAS[1],
+                lr=self.lr if scale == 1.0 else self.lr * scale,
+                weight_decay=self.weight_decay / scale,
+                eps=self.epsilon,
+                maximize=False,
+            )
         return norm, finite
 
     def _start(self, index: int) -> dict[str, Tensor]:

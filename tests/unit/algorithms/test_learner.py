@@ -182,6 +182,17 @@ def test_weight_decay_shrinks_parameters() -> None:
             torch.testing.assert_close(parameter, expected, rtol=0, atol=1e-10)
 
 
+def test_wide_layers_of_the_timestep_encoder_alone_have_smaller_steps() -> None:
+    learner = learner_of(wide_layer_inputs=4)
+    scales = dict(zip(learner.optimizer.parameters, learner.optimizer.lr_scales, strict=True))
+    agent = learner.agent
+    first = agent.timestep_encoder.mlp.hidden[0]
+    assert isinstance(first, nn.Linear)
+    assert scales[first.weight] == 4 / first.in_features < 1
+    assert scales[first.bias] == 1
+    assert all(scales[each] == 1 for each in [*agent.trajectory_encoder.parameters(), *agent.actor.parameters()])
+
+
 def test_gradients_are_clipped_to_a_global_norm() -> None:
     free, clipped = learner_of(max_grad_norm=1e9), learner_of(max_grad_norm=1e-3)
     norms = [learner.update(batch_of())["optim/grad_norm"].item() for learner in (free, clipped)]

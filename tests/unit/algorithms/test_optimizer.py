@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from yamame.algorithms.optimizer import ClippedAdamW
+from yamame.algorithms.optimizer import ClippedAdamW, wide_layer_lr_scales
 
 DECAY, MAX_NORM = 0.1, 1.0
 
@@ -73,6 +73,31 @@ def test_it_continues_from_the_state_of_adamw() -> None:
     optimizer.step(torch.zeros(()))
     reference_step(reference, theirs)
     assert all(map(torch.equal, ours, theirs))
+
+
+def test_a_factor_of_the_learning_rate_scales_the_step_but_not_the_decay() -> None:
+    ours, theirs, scales = parameters(torch.float64), parameters(torch.float64), (0.25, 1.0, 0.5, 0.25)
+    optimizer = ClippedAdamW(ours, weight_decay=DECAY, max_grad_norm=MAX_NORM, lr_scales=scales)
+    optimizer.lr.fill_(0.01)
+    groups = [
+        {"params": [parameter], "lr": torch.tensor(0.01 * scale), "weight_decay": DECAY / scale}
+        for parameter, scale in zip(theirs, scales, strict=True)
+    ]
+    reference = torch.optim.AdamW(groups, fused=True)
+    for step in range(4):
+        for each in (ours, theirs):
+            set_gradients(each, step)
+        optimizer.step(torch.zeros(()))
+        reference_step(reference, theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_wide_layers_are_the_linear_ones_of_many_inputs() -> None:
+    module = nn.Sequential(nn.Embedding(512, 8), nn.Linear(512, 4), nn.Linear(128, 512), nn.LayerNorm(512))
+    assert wide_layer_lr_scales(module, list(module.parameters()), 128) == (1.0, 0.25, 1.0, 1.0, 1.0, 1.0, 1.0)
+    assert set(wide_layer_lr_scales(module, list(module.parameters()), 0)) == {1.0}
+    assert wide_layer_lr_scales(module[2], list(module.parameters()), 128) == (1.0,) * 7
 
 
 def copied(state: dict[int, dict[str, Tensor]]) -> dict[int, dict[str, Tensor]]:

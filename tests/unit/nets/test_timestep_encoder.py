@@ -73,6 +73,16 @@ def test_the_space_decides_unless_the_user_does() -> None:
     assert overridden == expected | {"view": "tokens", "keys": "vector", "level": "vector", "say": "tokens"}
 
 
+@pytest.mark.parametrize(
+    ("categories", "kind"), [([11, 6, 3], "vector"), ([65, 6, 3], "tokens"), ([64, 64, 64], "tokens")]
+)
+def test_a_grid_of_short_one_hot_vectors_is_no_leaf_of_tokens(categories: list[int], kind: str) -> None:
+    leaves = {"view": spaces.MultiDiscrete(np.broadcast_to(categories, (7, 7, 3)))}
+    assert CONFIG.resolve_encoders(leaves) == {"view": "tokens"}
+    config = replace(CONFIG, tokens=replace(CONFIG.tokens, max_one_hot_inputs=4096))
+    assert config.resolve_encoders(leaves) == {"view": kind}
+
+
 def test_each_kind_gets_its_encoder_and_the_rest_is_flat() -> None:
     encoder = encoder_of()
     kind_of = dict(zip(encoder.encoded, encoder.leaf_encoders, strict=True))

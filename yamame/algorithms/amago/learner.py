@@ -24,7 +24,7 @@ from yamame.algorithms.amago.separate_heads import UPDATE_INTERVAL, SeparateLear
 from yamame.algorithms.base import Algorithm, Metrics
 from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
 from yamame.algorithms.dropout import DropoutSeeds
-from yamame.algorithms.optimizer import ClippedAdamW, lr_decay
+from yamame.algorithms.optimizer import ClippedAdamW, lr_decay, wide_layer_lr_scales
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
@@ -54,6 +54,10 @@ class LearnerConfig:
     """Updates of the linear warm-up."""
     lr_decay_updates: int = 0
     """Updates over which the learning rate decays linearly to a tenth; 0: constant (paper)."""
+    wide_layer_inputs: int = 0
+    """Linear layers of the timestep encoder with N inputs, more than these, have a learning rate of these / N times the
+    others': with one learning rate, an observation of many numbers makes their outputs move far in a step. 0: one
+    learning rate (paper)."""
     weight_decay: float = 1e-3
     """Decoupled weight decay: a step multiplies weights by 1 - learning rate * weight decay, but not those of
     `agent.separate_gamma` and of the policy of novelty."""
@@ -71,7 +75,7 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         check_range(self, "learning_rate", "max_grad_norm", gt=0)
-        check_range(self, "lr_warmup_updates", "lr_decay_updates", "weight_decay", ge=0)
+        check_range(self, "lr_warmup_updates", "lr_decay_updates", "wide_layer_inputs", "weight_decay", ge=0)
         check_range(self, "tau", gt=0, le=1)
         check_range(self, "averaging_rate", ge=0, le=1)
         check_range(self, "max_nonfinite_updates", ge=1)
@@ -132,10 +136,14 @@ class Learner(Algorithm):
         self.compute = compute
         self.distributed = distributed
         self.generator = generator
+        parameters = [
+            p for name, p in agent.named_parameters() if p.requires_grad and not name.startswith(OWN_OPTIMIZER)
+        ]
         self.optimizer = ClippedAdamW(
-            [p for name, p in agent.named_parameters() if p.requires_grad and not name.startswith(OWN_OPTIMIZER)],
+            parameters,
             weight_decay=config.weight_decay,
             max_grad_norm=config.max_grad_norm,
+            lr_scales=wide_layer_lr_scales(agent.timestep_encoder, parameters, config.wide_layer_inputs),
         )
         self._targets, self._averages = self.agent.targets(), self.agent.averages()
         self._running_stats = self.agent.running_stats()

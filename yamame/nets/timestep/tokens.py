@@ -59,22 +59,30 @@ MAX_ONE_HOT = 64
 class TokenEncoderConfig(LeafEncoderConfig):
     """Sizes of the encoder of tokens with fixed positions, such as the cells of a grid.
 
-    By default it encodes Discrete and MultiDiscrete leaves with more than 64 values and MultiDiscrete leaves of two or
-    more dimensions; with an override, any bounded integers (a MiniGrid view is a uint8 Box of 7 x 7 x 3).
+    By default it encodes Discrete and MultiDiscrete leaves with more than 64 values, and MultiDiscrete leaves of two or
+    more dimensions unless their one-hot vectors are short; with an override, any bounded integers (a MiniGrid view is a
+    uint8 Box of 7 x 7 x 3).
     """
 
     embedding_dim: int = 8
     """Width of the embedding of a token."""
+    max_one_hot_inputs: int = 0
+    """A MultiDiscrete leaf of two or more dimensions is not encoded by default if its one-hot vectors are at most as
+    long together as this: they become plain numbers, which are normalized, so that rare categories are large. Where
+    one cell of a view matters, it is learned in fewer updates than from embeddings. 0: always encoded."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "embedding_dim", ge=1)
+        check_range(self, "max_one_hot_inputs", ge=0)
 
     @override
     def matches(self, name: str, leaf: Leaf) -> bool:
         if not isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete) or self.unsupported_reason(leaf):
             return False
-        return len(stored_shape(leaf)) > 1 or max(num_choices(leaf)) > MAX_ONE_HOT
+        if max(num_choices(leaf)) > MAX_ONE_HOT:
+            return True
+        return len(stored_shape(leaf)) > 1 and spaces.flatdim(leaf) > self.max_one_hot_inputs
 
     @override
     def unsupported_reason(self, leaf: Leaf) -> str:
