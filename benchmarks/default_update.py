@@ -1,7 +1,7 @@
-"""The update of the default agent on replay data of three tasks, two source trees by turns, on one thread.
+"""The update of the default agent on replay data of four tasks, two source trees by turns, on one thread.
 
 git worktree add /tmp/old COMMIT
-python benchmarks/default_update.py --old /tmp/old [--tasks cartpole repeat dark] [--rounds 9] [--profile]
+python benchmarks/default_update.py --old /tmp/old [--tasks cartpole repeat dark minigrid] [--rounds 9] [--profile]
 
 Each tree has a process of its own, which collects trials with random weights, samples batches as a run does, and then
 makes updates when it is asked: a round is one of the old tree and one of the new one. CPU time, not wall time: other
@@ -20,7 +20,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-TASKS = ("cartpole", "repeat", "dark")
+TASKS = ("cartpole", "repeat", "dark", "minigrid")
 KINDS = {
     "matrix products": ("mm", "addmm", "bmm", "baddbmm", "mv", "dot", "linear"),
     "views": ("view", "as_strided", "transpose", "t", "permute", "slice", "select", "expand", "unsqueeze", "squeeze",
@@ -143,6 +143,7 @@ def profile(run, updates: int, *, full: bool) -> str:
 def default_agent(task: str):
     from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
     from yamame.envs.gymnasium import GymnasiumConfig
+    from yamame.envs.minigrid import MinigridConfig
     from yamame.envs.popgym import PopgymConfig
     from yamame.recipes.settings.presets import default_config
 
@@ -150,6 +151,7 @@ def default_agent(task: str):
         "cartpole": GymnasiumConfig(id="CartPole-v1", horizon=500),
         "repeat": PopgymConfig(name="RepeatPreviousEasy"),
         "dark": DarkKeyToDoorConfig(size=5, horizon=100, attempt_length=25),
+        "minigrid": MinigridConfig(),
     }
     return replace(default_config(envs[task]), seed=0)
 

@@ -13,7 +13,7 @@ RECIPE = RecipeInfo(
     score="0.98 (random 0.17)",
     cost="9 minutes on one thread beside another run (12,500 updates)",
     expected={
-        "": "0.98 (seed 0; random 0.17)",
+        "": "0.98 / 0.98 / 0.98 (random 0.17)",
         "--env.name MiniGrid-DoorKey-5x5-v0 --env.horizon 250": "0.96 (seed 0; random 0.04)",
     },
 )
