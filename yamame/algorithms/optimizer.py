@@ -36,7 +36,7 @@ def wide_layer_lr_scales(module: nn.Module, parameters: Sequence[nn.Parameter], 
 class ClippedAdamW:
     """Fused AdamW with gradients clipped to a global norm.
 
-    `lr_scales` are the factors of the parameters' learning rates; empty: all are 1. Weights decay as if they were 1.
+    `lr_scales` are the factors of the parameters' learning rates; empty: all 1. Weight decay does not depend on them.
 
     A step with a non-finite loss or gradient changes nothing. The check runs on the device without host
     synchronization, so that the step can be captured in a CUDA graph.
@@ -83,10 +83,11 @@ class ClippedAdamW:
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(grads.values()))))
         finite = torch.isfinite(loss + norm)
         self._num_steps.add_(self._indicator(tuple(grads)) * finite)
+        # the fused step divides gradients by `grad_scale` and changes nothing if `found_inf` is set
+        grad_scale, found_inf = ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0).float(), (~finite).float()
         for scale in dict.fromkeys(self.lr_scales[index] for index in grads):
             same = [index for index in grads if self.lr_scales[index] == scale]
             states = [self._state.get(index) or self._start(index) for index in same]
-            # the fused step divides gradients by `grad_scale` and changes nothing if `found_inf` is set
             torch._fused_adamw_(
                 [self.parameters[index] for index in same],
                 [grads[index] for index in same],
@@ -94,8 +95,8 @@ class ClippedAdamW:
                 [state["exp_avg_sq"] for state in states],
                 [],
                 [state["step"] for state in states],
-                grad_scale=((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0).float(),
-                found_inf=(~finite).float(),
+                grad_scale=grad_scale,
+                found_inf=found_inf,
                 amsgrad=False,
                 beta1=BETAS[0],
                 beta2=BETAS[1],

@@ -1,7 +1,9 @@
 """What the default derives from the number of steps and from the length of a trial."""
 
 import gymnasium
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.collect.exploration import BilevelEpsilonGreedy
@@ -41,3 +43,12 @@ def test_the_horizon_sets_context_and_discount(horizon: int, context: int, actin
     assert agent.acting_gamma == pytest.approx(acting_gamma)
     gammas = agent.all_gammas(gymnasium.spaces.Discrete(2))
     assert gammas[-1] == agent.acting_gamma and list(gammas) == sorted(set(gammas)), "each once, the acting one last"
+
+
+def test_a_minigrid_view_is_one_hot_vectors_in_layers_of_smaller_steps() -> None:
+    """Otherwise MemoryS7 is a guess."""
+    config = default_config(env(10))
+    assert isinstance(config.algorithm, AMAGOConfig)
+    view = spaces.MultiDiscrete(np.broadcast_to([11, 6, 3], (7, 7, 3)))
+    assert config.algorithm.agent.timestep_encoder.resolve_encoders({"view": view}) == {"view": "vector"}
+    assert 0 < config.algorithm.learner.wide_layer_inputs < spaces.flatdim(view)
