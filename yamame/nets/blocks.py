@@ -165,8 +165,12 @@ def _normalize_(vectors: list[Tensor]) -> None:
 
 def concat_one_hot(category: Int64[Tensor, "N ..."], sizes: tuple[int, ...]) -> Int64[Tensor, "N f"]:
     """Return the concatenated one-hot vectors of `len(sizes)` categories; f is the sum of `sizes`."""
-    columns = category.reshape(category.shape[0], len(sizes)).unbind(1)
-    return torch.cat([functional.one_hot(column, size) for column, size in zip(columns, sizes, strict=True)], dim=1)
+    # the cells of a grid repeat the sizes of one cell, whose columns are taken for all cells at once
+    repeats = next(n for n in range(len(sizes), 0, -1) if sizes == sizes[: len(sizes) // n] * n)
+    period = len(sizes) // repeats
+    columns = category.reshape(category.shape[0] * repeats, period).unbind(1)
+    one_hots = [functional.one_hot(column, size) for column, size in zip(columns, sizes[:period], strict=True)]
+    return torch.cat(one_hots, dim=1).reshape(category.shape[0], sum(sizes))
 
 
 def at_least_float32(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
