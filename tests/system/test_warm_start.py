@@ -47,7 +47,9 @@ def test_a_run_starts_with_the_weights_of_another(source: yamame.Run, tmp_path: 
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(again).items())
 
 
-@pytest.mark.parametrize("frozen", [(), ENCODERS[:1], ENCODERS[1:], ENCODERS])
+@pytest.mark.parametrize(
+    "frozen", [(), *(pytest.param(some, marks=pytest.mark.thorough) for some in (ENCODERS[:1], ENCODERS[1:])), ENCODERS]
+)
 def test_frozen_encoders_keep_weights_and_statistics(
     source: yamame.Run, tmp_path: Path, frozen: tuple[str, ...]
 ) -> None:

@@ -280,14 +280,19 @@ def in_a_new_process(program, **environment):
     return answer.stdout.strip()
 
 
+REPORT = "import os, sys; print('jax' in sys.modules, os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE'))"
+BUILD = f"from yamame.envs.gymnax import GymnaxConfig; GymnaxConfig(horizon=3).build(1, 0); {REPORT}"
+
+
 @pytest.mark.slow
 def test_jax_is_only_imported_where_it_is_built_and_leaves_memory_to_pytorch():
-    report = "import os, sys; print('jax' in sys.modules, os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE'))"
-    recipes = f"import yamame.recipes.gymnax, yamame.recipes.xland; {report}"
-    built = f"from yamame.envs.gymnax import GymnaxConfig; GymnaxConfig(horizon=3).build(1, 0); {report}"
-    assert in_a_new_process(recipes) == "False None"
-    assert in_a_new_process(built) == "True false"
-    assert in_a_new_process(built, XLA_PYTHON_CLIENT_PREALLOCATE="true") == "True true"
+    assert in_a_new_process(f"import yamame.recipes.gymnax, yamame.recipes.xland; {REPORT}") == "False None"
+    assert in_a_new_process(BUILD) == "True false"
+
+
+@pytest.mark.thorough
+def test_what_a_user_has_set_for_jax_stays():
+    assert in_a_new_process(BUILD, XLA_PYTHON_CLIENT_PREALLOCATE="true") == "True true"
 
 
 def test_mistakes_are_answered_with_help(monkeypatch):

@@ -168,9 +168,8 @@ def test_benchmarks_have_tasks_of_their_own_for_evaluation(name, train, test):
     assert len(seen) > 5 and seen <= set(names["train"])
 
 
-@pytest.mark.parametrize(
-    "name", [REACH, *(pytest.param(name, marks=pytest.mark.thorough) for name in ("ML10", "ML45"))]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", [REACH, "ML10", "ML45"])
 def test_training_runs(tmp_path, name):
     task = {"env.name": name, "env.attempts": 2, "env.attempt_length": 50}
     run = yamame.train("metaworld", run_dir=tmp_path / "run", **TINY, **task)

@@ -163,7 +163,7 @@ def test_missions_become_words():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [S7, "BabyAI-GoToLocal-v0"])
+@pytest.mark.parametrize("name", [S7, pytest.param("BabyAI-GoToLocal-v0", marks=pytest.mark.thorough)])
 def test_training_runs(tmp_path, name):
     run = yamame.train("minigrid", horizon=60, run_dir=tmp_path / "run", **TINY, **{"env.name": name})
     assert run.result["env_steps"] == 1_000 and run.result["updates"] == 10

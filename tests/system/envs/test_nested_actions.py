@@ -43,9 +43,10 @@ def test_every_kind_of_vector_environment_takes_nested_actions(make: Any) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("make", "steps", "random"),
-    [(RepeatParts, 3_000, 1 / 4), pytest.param(ReachPoint, 6_000, 0.36, marks=pytest.mark.thorough)],
+    [(RepeatParts, 3_000, 1 / 4), (ReachPoint, 6_000, 0.36)],
 )
 def test_nested_actions_are_learned(make: Any, steps: int, random: float, tmp_path: Path) -> None:
     assert all("speed" not in finding for finding in yamame.check_env(make, horizon=STEPS))

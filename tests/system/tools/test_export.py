@@ -93,7 +93,7 @@ def test_a_thousand_steps_over_eight_environments(case: Any, suffix: str, tmp_pa
     assert np.std(shown, axis=(0, 1)).max() > 0.01, "the distribution does not depend on what the agent sees"
 
 
-@pytest.mark.parametrize("model", ["gru", "transformer"])
+@pytest.mark.parametrize("model", ["gru", pytest.param("transformer", marks=pytest.mark.thorough)])
 def test_environments_of_a_file_that_do_not_step_keep_their_memory(model: str, tmp_path: Path) -> None:
     settings = ROTARY if model == "transformer" else {}
     run = exported_runs.train(tmp_path, model, VECTOR, CONTINUOUS, **settings)

@@ -160,7 +160,8 @@ def test_a_signal_to_all_stops_once_with_a_checkpoint_and_resume_finishes(
     assert resume_run(run, env_steps=env_steps, quiet=True)["env_steps"] == env_steps
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.thorough), 1])
+@pytest.mark.thorough
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_learner_that_is_killed_ends_the_run_and_resume_finishes(rank: int, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with running(*YAMAME, "train", "passive-tmaze", *FLAGS, "--run-dir", str(run), "--quiet") as process:

@@ -104,7 +104,7 @@ def numbers(run: yamame.Run) -> dict[str, np.ndarray]:
     return {name: column for name, column in metrics.items() if "second" not in name and "time/" not in name}
 
 
-@pytest.mark.parametrize("when", ["init", "step"])
+@pytest.mark.parametrize("when", [pytest.param("init", marks=pytest.mark.thorough), "step"])
 def test_changes_of_an_environment_change_nothing_else(when: str) -> None:
     plain = train(Bit, "plain")
     assert plain.result["updates"] > 0

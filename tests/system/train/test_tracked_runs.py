@@ -150,6 +150,7 @@ def test_a_failing_tracker_does_not_stop_a_run(
     assert err == "tracking with wandb failed: CommError: the network is unreachable\n"
 
 
+@pytest.mark.thorough
 def test_projects_are_named_by_the_variables_of_the_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mazes")

@@ -89,6 +89,7 @@ def same_metrics(one: Path, other: Path) -> bool:
     return first == second
 
 
+@pytest.mark.thorough
 def test_a_search_in_a_cluster_is_the_local_one(tune: Tune, tmp_path: Path) -> None:
     in_cluster, _ = tune("cluster", "--trials", "2", *SHORT)
     local, _ = tune("local", "--trials", "2", *SHORT, locally=True)
