@@ -121,7 +121,7 @@ class Raising(Sound):
         (Unseeded, ["the same seed and actions give different trials"]),
         (OneTask, ["all seeds give the same first observation"]),
         (Unrewarded, ["no reward in 8 trials"]),
-        (Slow, ["5 steps per second"]),
+        pytest.param(Slow, ["5 steps per second"], marks=pytest.mark.thorough),  # half a minute
         (Blank, ["the observation never changes"]),
         (Endless, ["no reward in 8 trials", "no trial of random actions ended before the horizon of 9"]),
     ],

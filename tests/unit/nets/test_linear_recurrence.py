@@ -93,6 +93,7 @@ def test_memory_has_the_same_size_at_every_timestep() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_bit_shown_once_is_recalled_100_timesteps_later() -> None:
     """A window's first input has the bit, the others are noise, and only the last state is trained."""
     torch.manual_seed(0)

@@ -216,8 +216,8 @@ def test_the_cost_in_words() -> None:
 @pytest.mark.parametrize(
     ("name", "label", "rows"),
     [
-        ("fig5", "Dark Key-To-Door 9x9", ["dark-key-to-door-9x9-seed0"]),
-        ("fig5", "Half-Cheetah-Velocity", ["half-cheetah-velocity-seed2"]),
+        pytest.param("fig5", "Dark Key-To-Door 9x9", ["dark-key-to-door-9x9-seed0"], marks=pytest.mark.thorough),
+        pytest.param("fig5", "Half-Cheetah-Velocity", ["half-cheetah-velocity-seed2"], marks=pytest.mark.thorough),
         ("fig8", "MazeRunner 15x15", [f"maze-runner-15-seed{seed}" for seed in (0, 1, 2)]),
     ],
 )

@@ -151,7 +151,15 @@ def _all_are_closed_at_the_end():
 
 
 @pytest.mark.parametrize(
-    "env_fn", [Simulator, Display, SlowToClose, GoalSimulator, GoalTableSimulator, VectorSimulator]
+    "env_fn",
+    [
+        Simulator,
+        Display,
+        pytest.param(SlowToClose, marks=pytest.mark.thorough),
+        GoalSimulator,
+        GoalTableSimulator,
+        VectorSimulator,
+    ],
 )
 def test_num_envs_1_is_all_that_a_single_simulator_needs(env_fn, tmp_path, capsys):
     run = yamame.train(env_fn, num_envs=1, run_dir=tmp_path / "run", **SMALL)
