@@ -166,8 +166,9 @@ def _normalize_(vectors: list[Tensor]) -> None:
 def concat_one_hot(category: Int64[Tensor, "N ..."], sizes: tuple[int, ...]) -> Int64[Tensor, "N f"]:
     """Return the concatenated one-hot vectors of `len(sizes)` categories; f is the sum of `sizes`."""
     # the cells of a grid repeat the sizes of one cell, whose columns are taken for all cells at once
-    repeats = next(n for n in range(len(sizes), 0, -1) if sizes == sizes[: len(sizes) // n] * n)
-    period = len(sizes) // repeats
+    count = len(sizes)
+    period = next(n for n in range(1, count + 1) if count % n == 0 and sizes == sizes[:n] * (count // n))
+    repeats = count // period
     columns = category.reshape(category.shape[0] * repeats, period).unbind(1)
     one_hots = [functional.one_hot(column, size) for column, size in zip(columns, sizes[:period], strict=True)]
     return torch.cat(one_hots, dim=1).reshape(category.shape[0], sum(sizes))
