@@ -80,6 +80,8 @@ class BanditConfig(AlgorithmConfig):
 class BanditPolicy:
     """Samples from a softmax; its extras are the log-probabilities of its actions."""
 
+    explores_E = None
+
     def __init__(self, model: nn.Module, generator: torch.Generator) -> None:
         self.generator = generator
         self.log_prob = np.zeros(0, np.float32)

@@ -72,6 +72,8 @@ class NetworkPolicy(SupportsDistribution):
         action_noise: Standard deviation of the normal noise that samples of continuous actions get.
     """
 
+    explores_E: Bool[np.ndarray, "E"] | None = None
+
     @with_torch_defaults
     def __init__(
         self,

@@ -35,6 +35,8 @@ class Policy(Protocol):
 
     version: int
     """Number of gradient updates of the acting weights."""
+    explores_E: Bool[np.ndarray, "E"] | None = None
+    """Where the policy explores by itself in the present trial, so that its actions get no noise; None: nowhere."""
 
     def extras(
         self,
@@ -184,7 +186,9 @@ class Collector:
         action = policy.act(now, deterministic=deterministic)
         mask = now.observation.get(ACTION_MASK_KEY)
         total_env_steps = self.env_steps + self.remote_env_steps
-        action = self.explorer.add_noise(action, now.time, self.environments.horizon, total_env_steps, mask)
+        action = self.explorer.add_noise(
+            action, now.time, self.environments.horizon, total_env_steps, mask, policy.explores_E
+        )
         self._version_E[now.time == 0] = policy.version
         # before the environments step: they may reuse the arrays that they returned
         self._write_observation(now.observation)

@@ -13,6 +13,9 @@ from yamame.types import State
 
 MAX_REPEAT = 1_000_000
 """Longest repeat, so that horizons that stand for no limit take no memory."""
+_MAX_SCALED_HORIZON = 1_000
+"""Horizon above which `log_noise_scale` makes no smaller multipliers, so that there is noise without a limit, too."""
+_NONE = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +29,13 @@ class ExplorationConfig(ABC):
     random_env_steps: int = 0
     """Trials that start within this many environment steps of the run have noise level 1 until they end: discrete
     actions are all random, those of a Box have noise of standard deviation 1. 0: none (paper)."""
+    random_end_prob: float = 0.0
+    """Probability that a trial with discrete actions has noise in its last n steps alone, where all actions are random.
+    n is log-uniform between 1 and the horizon, so that what a policy reaches late is explored from there. 0 (paper)."""
 
     def __post_init__(self) -> None:
         check_range(self, "repeat_exponent", "random_env_steps", ge=0)
+        check_range(self, "random_end_prob", ge=0, le=1)
 
     @abstractmethod
     def epsilon(
@@ -45,8 +52,13 @@ class ExplorationConfig(ABC):
             noise_scale_E: Of each trial, from `sample_noise_scale`.
         """
 
-    def sample_noise_scale(self, rng: np.random.Generator, count: int) -> Float64[np.ndarray, "{count}"]:
-        """Return a multiplier for each of `count` new trials; stored with the trajectory."""
+    def sample_noise_scale(
+        self, rng: np.random.Generator, count: int, horizon: int | None = None
+    ) -> Float64[np.ndarray, "{count}"]:
+        """Return a multiplier for each of `count` new trials; stored with the trajectory.
+
+        `horizon` is that of trials with discrete actions; None: the actions are a Box.
+        """
         return np.ones(count)
 
 
@@ -60,7 +72,9 @@ class NoExploration(ExplorationConfig):
         """Return zeros."""
         return np.zeros(len(time_E))
 
-    def sample_noise_scale(self, rng: np.random.Generator, count: int) -> Float64[np.ndarray, "{count}"]:
+    def sample_noise_scale(
+        self, rng: np.random.Generator, count: int, horizon: int | None = None
+    ) -> Float64[np.ndarray, "{count}"]:
         """Return zeros."""
         return np.zeros(count)
 
@@ -107,7 +121,10 @@ class BilevelEpsilonGreedy(ExplorationConfig):
     trial_end_final_eps: float = 0.01
     """Noise level at the end of a trial from `anneal_env_steps` on."""
     randomize_noise_scale: bool = True
-    """Scale the noise of each trial by a sample from U(0, 1); off: by 1."""
+    """Scale the noise of each trial by a sample u from U(0, 1); off: by 1."""
+    log_noise_scale: bool = False
+    """Scale that of discrete actions by horizon^-u, the horizon being at most 1,000: as many trials have one random
+    step in a hundred as one in ten, so that some reach what a single mistake prevents. Off: by u (paper)."""
     match_official_code: bool = False
     """Reproduce a bug of the authors' code: the level at the end of a trial starts from `trial_start_final_eps` and
     falls with the slope of the level at the start."""
@@ -131,9 +148,14 @@ class BilevelEpsilonGreedy(ExplorationConfig):
             end = _anneal(self.trial_end_initial_eps, self.trial_end_final_eps, progress)
         return noise_scale_E * (start - (start - end) / horizon * time_E)
 
-    def sample_noise_scale(self, rng: np.random.Generator, count: int) -> Float64[np.ndarray, "{count}"]:
-        """Return u ~ U(0, 1), or 1 without `randomize_noise_scale`."""
-        return rng.random(count) if self.randomize_noise_scale else np.ones(count)
+    def sample_noise_scale(
+        self, rng: np.random.Generator, count: int, horizon: int | None = None
+    ) -> Float64[np.ndarray, "{count}"]:
+        """Return u ~ U(0, 1) or, with `log_noise_scale`, horizon^-u; 1 without `randomize_noise_scale`."""
+        if not self.randomize_noise_scale:
+            return np.ones(count)
+        u = rng.random(count)
+        return u if horizon is None or not self.log_noise_scale else float(min(horizon, _MAX_SCALED_HORIZON)) ** -u
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +202,8 @@ class Explorer:
         """Multiplier of the current trial of each environment."""
         self.random_E = np.zeros(num_envs, np.bool_)
         """Whether the current trial has noise level 1: it started within `random_env_steps`."""
+        self.first_random_step_E = np.full(num_envs, _NONE)
+        """Step of the current trial from which on all actions are random; -1: the noise is that of the schedule."""
         self.epsilon_E = np.zeros(num_envs)
         """Noise level of the last actions; of discrete ones, the probability of a new random action."""
         self.repeated_E = np.zeros(num_envs, np.bool_)
@@ -196,20 +220,25 @@ class Explorer:
         horizon: int,
         env_steps: int,
         mask: Bool[np.ndarray, "E A"] | None = None,
+        explores_E: Bool[np.ndarray, "E"] | None = None,
     ) -> Shaped[np.ndarray, "E ..."]:
         """Return the actions to execute: int64 `[E]` or `[E, C]` (zero-based), or float32 `[E, A]` in [-1, 1].
 
         Discrete: with probability epsilon, replaced by a uniform sample of the allowed actions, independently for each
         component. Box: `clip(a + epsilon * normal, -1, 1)`. Environments at `time` 0 sample a new multiplier first.
-        Repeats end with the trial, and where the mask forbids the action.
+        Repeats end with the trial, and where the mask forbids the action. Where `explores_E`, actions stay as they are,
+        except in the trials of `random_env_steps`.
         """
         starts_E = time == 0
         if starts_E.any():
-            self.noise_scale_E[starts_E] = self.config.sample_noise_scale(self._rng, int(np.count_nonzero(starts_E)))
-            self.random_E[starts_E] = env_steps < self.config.random_env_steps
-            self.noise_scale_E[self.random_E] = 1.0
-            self._repeats_left_E[starts_E] = 0
+            self._start(starts_E, horizon, env_steps)
         epsilon_E = self.config.epsilon(time, horizon, env_steps, self.noise_scale_E)
+        if self.config.random_end_prob:
+            at_end_E = (time >= self.first_random_step_E).astype(np.float64)
+            epsilon_E = np.where(self.first_random_step_E == _NONE, epsilon_E, at_end_E)
+        if explores_E is not None:
+            epsilon_E = np.where(explores_E, 0.0, epsilon_E)
+            self._repeats_left_E[explores_E & ~self.random_E] = 0
         self.epsilon_E = epsilon_E = np.where(self.random_E, 1.0, epsilon_E)
         self.repeated_E = self._repeats_left_E > 0
         action = action.astype(np.int64 if self._sizes else np.float32, copy=False)
@@ -229,6 +258,19 @@ class Explorer:
         if mask is not None:
             self.repeated_E &= is_allowed(self._repeated.reshape(noisy_EC.shape), self._sizes, mask)
         return self._repeat(noisy_EC.reshape(action.shape), replaced_EC.any(1), horizon)
+
+    def _start(self, starts_E: Bool[np.ndarray, "E"], horizon: int, env_steps: int) -> None:
+        """Sample the noise of new trials."""
+        count = int(np.count_nonzero(starts_E))
+        of_discrete = horizon if self._sizes else None
+        self.noise_scale_E[starts_E] = self.config.sample_noise_scale(self._rng, count, of_discrete)
+        self.random_E[starts_E] = env_steps < self.config.random_env_steps
+        self.noise_scale_E[self.random_E] = 1.0
+        self._repeats_left_E[starts_E] = 0
+        if self.config.random_end_prob and self._sizes:
+            is_chosen, u = self._rng.random(count) < self.config.random_end_prob, self._rng.random(count)
+            last_steps = np.floor((horizon + 1.0) ** u).astype(np.int64)
+            self.first_random_step_E[starts_E] = np.where(is_chosen, horizon - last_steps, _NONE)
 
     def _repeat(
         self, sampled: Shaped[np.ndarray, "E ..."], is_random_E: Bool[np.ndarray, "E"], horizon: int
@@ -251,6 +293,7 @@ class Explorer:
         return {
             "noise_scale": self.noise_scale_E.copy(),
             "random": self.random_E.copy(),
+            "first_random_step": self.first_random_step_E.copy(),
             "repeats_left": self._repeats_left_E.copy(),
             "repeated": self._repeated.copy(),
         }
@@ -259,6 +302,7 @@ class Explorer:
         """Restore the result of `state_dict`."""
         self.noise_scale_E[:] = state["noise_scale"]
         self.random_E[:] = state["random"]
+        self.first_random_step_E[:] = state.get("first_random_step", _NONE)  # not in checkpoints of earlier versions
         self._repeats_left_E[:] = state["repeats_left"]
         self._repeated[:] = state["repeated"]
 

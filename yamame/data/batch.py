@@ -57,6 +57,8 @@ class Batch:
     """Index b of the token's window; B on padding."""
     cu_seqlens: Int64[Tensor, "bounds"]
     """`[B + 1]`: start of each window, and the end of the last one. Windows without tokens may follow the others."""
+    trajectory_ids: Int64[Tensor, "N"]
+    """Id of the token's trajectory in its store; 0 on padding, and where it comes from no store."""
     max_seqlen: int
     """Number of tokens of the longest window, rounded up (`pad_seqlen_to_multiple_of`)."""
     equal_lengths: bool
@@ -156,6 +158,8 @@ class Window:
     trajectory: Trajectory
     start: int
     length: int
+    trajectory_id: int = 0
+    """Its id in the store that it comes from."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end <= len(self.trajectory):
@@ -217,6 +221,7 @@ def pack(
         "time": layout.repeated([window.start for window in windows], np.int64) + position_N,
         "horizon": layout.repeated([trajectory.horizon for trajectory in trajectories], np.float32),
         "position_ids": position_N,
+        "trajectory_ids": layout.repeated([window.trajectory_id for window in windows], np.int64),
         "segment_ids": layout.repeated(range(len(windows)), np.int64, padding=num_segments),
         "cu_seqlens": np.pad(layout.bounds, (0, num_segments - len(windows)), mode="edge"),
     }

@@ -253,7 +253,9 @@ class Sampler:
             raise UserError(f"trajectory {window.trajectory_id} cannot be read any more: check its disk") from error
         added = extras.get(window.trajectory_id, {})
         trajectory = replace(trajectory, extras={**trajectory.extras, **added})
-        return Window(trajectory=trajectory, start=window.start, length=window.length)
+        return Window(
+            trajectory=trajectory, start=window.start, length=window.length, trajectory_id=window.trajectory_id
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the random generator and the statistics, as JSON values."""
@@ -326,14 +328,13 @@ class Sampler:
     ) -> tuple[Window, _Statistics]:
         keep_prob, resamples = self.config.unrewarded_keep_prob, None
         while True:
-            trajectory = self._sample_trajectory(source, rng)
+            trajectory_id, trajectory = self._sample_trajectory(source, rng)
             if self.relabel is not None:
                 trajectory, goals = self.relabel(trajectory, statistics.goals, rng)
                 statistics = replace(statistics, goals=goals)
             length = min(self.context_length, len(trajectory))
-            window = Window(
-                trajectory=trajectory, start=self._sample_start(len(trajectory), length, rng), length=length
-            )
+            start = self._sample_start(len(trajectory), length, rng)
+            window = Window(trajectory=trajectory, start=start, length=length, trajectory_id=trajectory_id)
             largest = window.max_abs_reward
             if largest > statistics.max_abs_reward:
                 statistics = replace(statistics, max_abs_reward=largest)
@@ -352,12 +353,14 @@ class Sampler:
         start = _sample_index(trial_length - length + 1 + 2 * beyond, rng) - beyond
         return min(max(start, 0), trial_length - length)
 
-    def _sample_trajectory(self, source: _Source, rng: np.random.Generator) -> Trajectory:
+    def _sample_trajectory(self, source: _Source, rng: np.random.Generator) -> tuple[int, Trajectory]:
+        """Return a trajectory and its id."""
         if not source.ids:
             raise UserError("the replay store is empty: collect before training")
         for _ in range(_MAX_RESAMPLES):
             try:
-                return source.store.get(source.ids[_sample_index(len(source.ids), rng)], lazy=True)
+                trajectory_id = source.ids[_sample_index(len(source.ids), rng)]
+                return trajectory_id, source.store.get(trajectory_id, lazy=True)
             except (CorruptedRecordError, KeyError):
                 continue
         raise UserError(

@@ -206,9 +206,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("optim/nonfinite_updates", "Non-finite updates",
            "number of updates skipped in the whole run because the loss or gradient was NaN or infinite",
            "updates", "lower"),
-    Metric("bonus/prediction_error", "Novelty",
-           "running mean of the error that is the reward of the policy of novelty, mean over the iteration",
-           "squared output"),
+    Metric("bonus/mean_novelty", "Novelty",
+           "running mean of the reward of the policy of novelty, one over the root of the number of visits, mean over "
+           "the iteration", "1 / root of visits"),
     Metric("bonus/rewarded_fraction", "Windows with a reward",
            "running fraction of the windows with a positive reward, above which nothing explores for novelty",
            "fraction"),

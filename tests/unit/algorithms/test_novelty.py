@@ -31,6 +31,7 @@ from yamame.errors import UserError
 
 OF_COORDINATES = (f"{INSTRUCTION_KEY}=instruction_coordinates",)
 NOVELTY = NoveltyPolicyConfig(trial_fraction=0.5, num_updates=100, hidden_sizes=(16, 16))
+QUICK = replace(NOVELTY, hidden_sizes=(64, 64), learning_rate=3e-3)
 ENVS = 4
 step_at = partial(random_step, num_envs=ENVS)
 
@@ -38,6 +39,12 @@ step_at = partial(random_step, num_envs=ENVS)
 def batch_of(action_space: ActionSpace = DISCRETE, *, reward: float | None = None, seed: int = 0) -> Batch:
     batch = double_batch(random_windows(seed, (5, 9, 2), action_space), token_multiple=8)
     return batch if reward is None else replace(batch, reward=torch.full_like(batch.reward, reward))
+
+
+def batch_of_windows(lengths: tuple[int, ...], action_space: ActionSpace = DISCRETE) -> Batch:
+    """A batch of trajectories 0, 1, ..."""
+    windows = [replace(each, trajectory_id=i) for i, each in enumerate(random_windows(0, lengths, action_space))]
+    return double_batch(windows, token_multiple=8)
 
 
 def learner_of(action_space: ActionSpace = DISCRETE, novelty: NoveltyPolicyConfig | None = NOVELTY) -> Learner:
@@ -67,14 +74,59 @@ def train_novelty(learner: Learner, batch: Batch) -> None:
     learner._novelty.update(batch)
 
 
-def test_what_was_trained_on_is_less_novel_than_what_was_not() -> None:
-    learner = learner_of(novelty=replace(NOVELTY, hidden_sizes=(64, 64)))
-    seen, new = batch_of(), batch_of(seed=1)
-    for _ in range(300):
-        train_novelty(learner, seen)
+def novelty_in(learner: Learner, batch: Batch) -> torch.Tensor:
+    policy = novelty_of(learner)
     with torch.no_grad():
-        errors = [novelty_of(learner).prediction_error(inputs_of(learner.agent, each)) for each in (seen, new)]
-    assert errors[0][seen.loss_mask].mean() < 0.3 * errors[1][new.loss_mask].mean()
+        flips_NCF = policy.predicted_flips(policy.observed(inputs_of(learner.agent, batch)), batch.action)
+    return flips_NCF.square().mean(dim=2).sqrt().mean(dim=1)
+
+
+@pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+def test_novelty_is_one_over_the_root_of_the_visits(action_space: ActionSpace) -> None:
+    """Windows of 64 trajectories: one place is that of all but one first transition, another that of the last one."""
+    learner = learner_of(action_space, QUICK)
+    lengths = (2,) * 64
+    batch = batch_of_windows(lengths, action_space)
+    rare = batch.trajectory_ids == 63
+    place = torch.where(rare, 1.0, -1.0).to(batch.reward.dtype)
+    observation = {"vector": place[:, None].expand(-1, 3), "cell": torch.zeros_like(batch.observation["cell"])}
+    batch = replace(batch, observation=observation, action=torch.zeros_like(batch.action))
+    for _ in range(150):
+        train_novelty(learner, batch)
+    novelty = novelty_in(learner, batch)
+    visits = 2 if action_space == DISCRETE else 3  # of observations, the last one of a window counts, too
+    assert novelty[rare & batch.loss_mask].mean() == pytest.approx(visits**-0.5, abs=0.15)
+    assert novelty[~rare & batch.loss_mask].mean() == pytest.approx((63 * visits) ** -0.5, abs=0.05)
+
+
+def test_choices_have_visits_of_their_own() -> None:
+    """In two places, most trajectories take action 0, a few action 1, and none action 2."""
+    learner = learner_of(novelty=QUICK)
+    batch = batch_of_windows((1,) * 80)
+    place = (batch.trajectory_ids % 2 * 2.0 - 1.0).to(batch.reward.dtype)
+    observation = {"vector": place[:, None].expand(-1, 3), "cell": torch.zeros_like(batch.observation["cell"])}
+    batch = replace(batch, observation=observation, action=(batch.trajectory_ids < 4).long())
+    for _ in range(150):
+        train_novelty(learner, batch)
+    often, rare, never = (
+        novelty_in(learner, replace(batch, action=torch.full_like(batch.action, choice)))[batch.loss_mask].mean()
+        for choice in range(3)
+    )
+    assert often == pytest.approx(38**-0.5, abs=0.06)
+    assert rare == pytest.approx(2**-0.5, abs=0.15)
+    assert never > rare - 0.1
+
+
+def test_novelty_falls_with_visits_and_not_with_updates() -> None:
+    """A random network's error falls with each update; visits are the same however often they are sampled."""
+    learner = learner_of(novelty=QUICK)
+    batch = batch_of_windows((1, 1))
+    for _ in range(80):
+        train_novelty(learner, batch)
+    before = novelty_in(learner, batch)[batch.loss_mask].mean()
+    for _ in range(150):
+        train_novelty(learner, batch)
+    assert novelty_in(learner, batch)[batch.loss_mask].mean() > 0.8 * before > 0.5
 
 
 def test_what_is_not_observed_has_no_novelty() -> None:
@@ -87,23 +139,28 @@ def test_what_is_not_observed_has_no_novelty() -> None:
         previous_action=(batch.previous_action + 1) % 3,
         episode_start=~batch.episode_start,
     )
-    policy = novelty_of(learner)
-    error, other = (policy.prediction_error(inputs_of(learner.agent, each)) for each in (batch, others))
-    torch.testing.assert_close(error, other, rtol=0, atol=0)
+    torch.testing.assert_close(novelty_in(learner, batch), novelty_in(learner, others), rtol=0, atol=0)
     assert not torch.equal(inputs_of(learner.agent, batch), inputs_of(learner.agent, others))
 
 
 def test_the_policy_prefers_the_action_that_leads_to_what_is_new() -> None:
     """Action 2 leads to a new observation every time, the others to one that was seen in every batch."""
-    learner, rng = learner_of(novelty=replace(NOVELTY, hidden_sizes=(64, 64))), np.random.default_rng(0)
-    for _ in range(300):
+    learner = learner_of(novelty=replace(NOVELTY, hidden_sizes=(64, 64), entropy_coef=0.03))
+    rng = np.random.default_rng(0)
+    for index in range(300):
         batch = batch_of()
         action = torch.from_numpy(rng.integers(3, size=len(batch.action)))
         arrived_by = action.roll(1)
         surprise = torch.from_numpy(rng.uniform(-1, 1, (len(action), 3)))
         vector = torch.where((arrived_by == 2)[:, None], surprise, torch.full_like(surprise, 0.5))
         observation = {"vector": vector, "cell": torch.zeros_like(batch.observation["cell"])}
-        batch = replace(batch, action=action, previous_action=arrived_by, observation=observation)
+        batch = replace(
+            batch,
+            action=action,
+            previous_action=arrived_by,
+            observation=observation,
+            trajectory_ids=batch.segment_ids + 10 * index,
+        )
         train_novelty(learner, batch)
     probability = novelty_of(learner).actor(inputs_of(learner.agent, batch)).probability_NGA
     assert probability[batch.loss_mask, 0].mean(0)[2] > 0.6
@@ -140,7 +197,7 @@ def test_it_ends_after_its_updates() -> None:
     for name, value in learner.agent.state_dict().items():
         if name.startswith("novelty."):
             assert torch.equal(before[name], value), name
-    assert "bonus/prediction_error" not in metrics
+    assert "bonus/mean_novelty" not in metrics
 
 
 @every_action_space
@@ -175,9 +232,26 @@ def test_continues_exactly(action_space: ActionSpace) -> None:
     for seed in range(3, 6):
         for learner in (whole, second):
             learner.update(batch_of(action_space, reward=0.0, seed=seed))
-    assert novelty_of(second).mean_error > 0
+    assert novelty_of(second).mean_novelty > 0
     for name, value in whole.agent.state_dict().items():
         assert torch.equal(value, second.agent.state_dict()[name]), name
+
+
+def test_checkpoints_of_another_novelty_load() -> None:
+    """In earlier versions it was the error of a predictor, of other sizes. Policy and critics continue."""
+    first, second = learner_of(), learner_of()
+    first.update(batch_of(reward=0.0))
+    state = first.state_dict()
+    state["model"] = {name: value for name, value in state["model"].items() if "counter" not in name}
+    state["model"] |= {"novelty.predictor.output.weight": torch.zeros(3), "novelty.mean_error": torch.ones(())}
+    earlier = state["novelty_optimizer"]
+    earlier.pop("counts_visits")
+    earlier["optimizer"] = {}
+    second.load_state_dict(state)
+    for name in ("novelty.actor.mlp.output.weight", "novelty.critic.layers.0.weight"):
+        assert torch.equal(second.agent.state_dict()[name], first.agent.state_dict()[name])
+    second.update(batch_of(reward=0.0))
+    assert bool(novelty_of(second).acts)
 
 
 def test_a_batch_that_is_not_finite_changes_nothing() -> None:
@@ -216,11 +290,13 @@ def test_it_acts_in_its_trials_and_the_agent_in_the_others(action_space: ActionS
             mixed, own = (policy.act(step, deterministic=True) for policy in (collecting, evaluating))
             others = np.setdiff1d(np.arange(ENVS), in_turn)
             np.testing.assert_allclose(mixed[others], own[others], rtol=1e-6)
+            np.testing.assert_array_equal(np.flatnonzero(collecting.explores_E), in_turn)
             if isinstance(action_space, spaces.Box):
                 assert not np.isclose(mixed[in_turn], own[in_turn]).all(axis=1).any()
     assert agent.novelty is not None
     agent.novelty.acts.fill_(value=False)
     collecting.load_weights(agent, version=1)
+    assert not collecting.explores_E.any()
     step = step_at(0, action_space)
     mixed, own = (policy.act(step, deterministic=True) for policy in (collecting, evaluating))
     np.testing.assert_allclose(mixed, own, rtol=1e-6)
@@ -289,11 +365,11 @@ def test_every_kind_of_observation_has_novelty(space: spaces.Space) -> None:
     trajectories = collected(agent, space, trials=4)
     batch = pack([Window(trajectory=each, start=0, length=len(each)) for each in trajectories])
     learner = Learner(agent, LearnerConfig(), generator=torch.Generator().manual_seed(0))
-    errors = []
+    novelties = []
     for _ in range(40):
         assert learner._novelty is not None
-        errors.append(float(learner._novelty.update(batch)["bonus/prediction_error"]))
-    assert 0 < errors[-1] < errors[0]
+        novelties.append(float(learner._novelty.update(batch)["bonus/mean_novelty"]))
+    assert all(0 < each < 2 for each in novelties) and len(set(novelties)) == len(novelties)
     assert agent.novelty is not None
     numbers = agent.novelty.leaf_numbers(batch.observation)
     assert numbers is not None and numbers.shape[1] <= MAX_LEAF_NUMBERS

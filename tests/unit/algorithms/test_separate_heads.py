@@ -100,13 +100,14 @@ def test_all_other_weights_are_the_same_bits_as_without(action_space: ActionSpac
 
 def test_a_late_reward_is_worth_as_much_as_its_gamma_says() -> None:
     """One reward at the end of twelve steps, whatever is done."""
-    trajectory = random_trajectory(np.random.default_rng(0), 12, ending="terminated")
-    trajectory = replace(trajectory, reward=np.eye(12, dtype=np.float32)[-1])
-    batch = pack([Window(trajectory=trajectory, start=0, length=12)], pad_tokens_to_multiple_of=1)
+    reward, rng = np.eye(12, dtype=np.float32)[-1], np.random.default_rng(0)
+    trajectories = [replace(random_trajectory(rng, 12, ending="terminated"), reward=reward) for _ in range(6)]
+    windows = [Window(trajectory=each, start=0, length=12) for each in trajectories]
+    batch, trajectory = pack(windows, pad_tokens_to_multiple_of=1), trajectories[0]
     agent = tiny_agent(SEPARATE, dtype=torch.float32)
     config = LearnerConfig(lr_warmup_updates=1, learning_rate=3e-3, tau=0.1)
     learner = Learner(agent, config, generator=torch.Generator().manual_seed(0))
-    for _ in range(500):
+    for _ in range(300):
         learner.update(batch)
     policy_config = AMAGOConfig(agent=SEPARATE)
     found = policy_config.analyze(agent, trajectory)

@@ -127,6 +127,82 @@ def test_trials_that_start_early_have_noise_level_one_until_they_end(space: spac
     assert (restored.epsilon_E[2:] < 1.0).all()
 
 
+def test_small_noise_scales_of_discrete_actions_are_as_frequent_as_large_ones():
+    config = BilevelEpsilonGreedy(log_noise_scale=True)
+    drawn = config.sample_noise_scale(np.random.default_rng(0), 10_000, 100)
+    assert drawn.min() >= 0.01 and drawn.max() <= 1.0
+    assert (drawn < 0.1).mean() == pytest.approx(0.5, abs=0.02)
+    unlimited = config.sample_noise_scale(np.random.default_rng(0), 10_000, 10**9)
+    assert unlimited.min() >= 0.001
+    for uniform in (
+        config.sample_noise_scale(np.random.default_rng(0), 10_000),
+        BilevelEpsilonGreedy().sample_noise_scale(np.random.default_rng(0), 10_000, 100),
+    ):
+        assert (uniform < 0.1).mean() == pytest.approx(0.1, abs=0.02)
+    fixed = BilevelEpsilonGreedy(log_noise_scale=True, randomize_noise_scale=False)
+    np.testing.assert_array_equal(fixed.sample_noise_scale(np.random.default_rng(0), 3, 100), np.ones(3))
+
+
+def test_the_explorer_scales_noise_by_the_horizon_for_discrete_actions_alone():
+    config = BilevelEpsilonGreedy(log_noise_scale=True)
+    medians = []
+    for space in (spaces.Discrete(3), spaces.MultiDiscrete([3, 2]), spaces.Box(-1, 1, (2,))):
+        subject = explorer(config, space, 2_000)
+        dtype = np.float32 if isinstance(space, spaces.Box) else np.int64
+        subject.add_noise(np.zeros((2_000, *space.shape), dtype), np.zeros(2_000, np.int64), 100, 0)
+        medians.append(np.median(subject.noise_scale_E))
+    assert medians == pytest.approx([0.1, 0.1, 0.5], abs=0.05)
+
+
+def test_some_trials_are_random_at_their_end_alone():
+    """Of 20 steps: the last one in a quarter of these trials, all in few, and no step before them."""
+    config = EpsilonGreedy(initial_eps=0.0, final_eps=0.0, random_end_prob=0.5)
+    num_envs, horizon = 4_000, 20
+    subject = explorer(config, spaces.Discrete(1000), num_envs)
+    chosen = np.zeros(num_envs, np.int64)
+    executed = np.stack(
+        [subject.add_noise(chosen, np.full(num_envs, time), horizon, 0) != chosen for time in range(horizon)]
+    )
+    random_steps = executed.sum(axis=0)
+    assert (random_steps > 0).mean() == pytest.approx(0.5, abs=0.03)
+    expected = np.log(2) / np.log(horizon + 1)
+    assert (random_steps == 1).sum() / (random_steps > 0).sum() == pytest.approx(expected, abs=0.03)
+    assert (random_steps >= horizon - 1).any()
+    first = executed.argmax(axis=0)[random_steps > 0]
+    assert (first + random_steps[random_steps > 0] >= horizon - 1).all()
+
+    # resumed in the middle of the trials, they go on
+    restored = explorer(config, spaces.Discrete(1000), num_envs)
+    restored.load_state_dict(subject.state_dict())
+    np.testing.assert_array_equal(restored.first_random_step_E, subject.first_random_step_E)
+    earlier = {name: value for name, value in subject.state_dict().items() if name != "first_random_step"}
+    restored.load_state_dict(earlier)
+    assert (restored.first_random_step_E == -1).all()
+
+
+def test_noise_of_a_box_does_not_wait_for_the_end():
+    subject = explorer(BilevelEpsilonGreedy(random_end_prob=1.0), spaces.Box(-1, 1, (2,)), 50)
+    subject.add_noise(np.zeros((50, 2), np.float32), np.zeros(50, np.int64), 20, 0)
+    assert (subject.epsilon_E > 0).all()
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(9), spaces.Box(-1, 1, (2,))])
+def test_actions_of_a_policy_that_explores_by_itself_get_no_noise(space: spaces.Space):
+    config = EpsilonGreedy(final_eps=1.0, repeat_exponent=1.0, random_env_steps=1)
+    subject, explores = explorer(config, space, 4), np.array([True, False, True, False])
+    chosen = np.full((4, *space.shape), 0.5 if space.shape else 8, np.float32 if space.shape else np.int64)
+    executed = np.stack([subject.add_noise(chosen, np.full(4, t), 20, 1, None, explores) for t in range(20)])
+    assert (executed[:, explores] == chosen[explores]).all()
+    assert (executed[:, ~explores] != chosen[~explores]).any(axis=0).all()
+    np.testing.assert_array_equal(subject.epsilon_E > 0, ~explores)
+    assert not subject.repeated_E[explores].any()
+
+    # the first trials are random, whoever acts
+    subject = explorer(config, space, 4)
+    executed = np.stack([subject.add_noise(chosen, np.full(4, t), 20, 0, None, explores) for t in range(20)])
+    assert (executed != chosen).any(axis=0).all()
+
+
 def test_trials_that_start_early_take_no_action_of_the_policy():
     num_envs = 20_000
     config = BilevelEpsilonGreedy(random_env_steps=1, repeat_exponent=2.0)

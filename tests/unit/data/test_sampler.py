@@ -14,7 +14,7 @@ from replay_examples import ListStore, numbered
 from yamame.data.batch import Batch
 from yamame.data.codec import CorruptedRecordError
 from yamame.data.relabeling import GoalStatistics
-from yamame.data.sampler import ReplayConfig, Sampler
+from yamame.data.sampler import ReplayConfig, Sampler, StoredWindow
 from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
@@ -233,6 +233,18 @@ def test_extras_reach_batches_through_the_store(tmp_path: Path) -> None:
         batch = sampler_of(store).sample()
     expected = torch.where(batch.loss_mask, batch.time - 0.5, 0.0)
     assert batch.extras["log_prob"].dtype == torch.float32 and batch.extras["log_prob"].equal(expected.float())
+
+
+def test_tokens_have_the_ids_of_their_trajectories(tmp_path: Path) -> None:
+    trajectories = [replace(numbered(6), reward=np.full(6, index, np.float32)) for index in range(5)]
+    with ReplayStore(tmp_path, capacity_trajectories=8, cache_bytes=0) as store:
+        ids = store.extend(trajectories)
+        sampler = sampler_of(store, pad_tokens_to_multiple_of=64)
+        windows = [StoredWindow(trajectory_id=ids[2], start=1, length=2), StoredWindow(ids[4], 0, 6)]
+        for batch in (sampler.sample(), next(iter(sampler.iter_windows([windows], {})))):
+            expected = torch.tensor(ids)[batch.reward.long()]
+            assert batch.trajectory_ids[batch.loss_mask].equal(expected[batch.loss_mask])
+            assert (batch.trajectory_ids[~batch.token_mask] == 0).all()
 
 
 def test_what_is_evicted_meanwhile_changes_nothing(tmp_path: Path) -> None:

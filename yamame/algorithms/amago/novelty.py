@@ -1,9 +1,11 @@
-"""A second policy that is rewarded for new observations, so that the data has what random actions do not find.
+"""A second policy that is rewarded for what was tried rarely, so that the data has what random actions do not find.
 
-Differs from the paper, which explores by random actions alone. The reward is the error of a network that learns to
-predict a random one (Burda et al. 2018), and the policy acts in trials of its own, as in Never Give Up (Badia et al.
-2020). It shares no weights with the agent, and acts only while rewards are rare: as further heads on the agent's
-states, and where every trial is rewarded, it made the agent worse (docs/log.md).
+Differs from the paper, which explores by random actions alone. The reward is one over the square root of the number of
+visits, which a network learns from coin flips (Lobel et al. 2023): each stored transition has random signs of its own,
+the network is trained to predict them, and where n transitions are alike their mean has the size 1 / sqrt(n), however
+often a transition was sampled. The policy acts in trials of its own, as in Never Give Up (Badia et al. 2020). It shares
+no weights with the agent, and acts only while rewards are rare: as further heads on the agent's states, and where every
+trial is rewarded, it made the agent worse (docs/log.md).
 """
 
 import copy
@@ -11,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -20,7 +23,7 @@ from yamame.algorithms.acting_model import batch_features
 from yamame.algorithms.amago.moving_copies import MovingCopies
 from yamame.algorithms.base import Metrics
 from yamame.algorithms.optimizer import ClippedAdamW
-from yamame.data.actions import PolicyActionSpace
+from yamame.data.actions import PolicyActionSpace, num_choices
 from yamame.data.batch import Batch
 from yamame.data.goals import INSTRUCTION_KEY
 from yamame.data.spaces import Leaf, stored_shape
@@ -35,13 +38,14 @@ from yamame.nets.timestep.encoder import TimestepEncoder
 
 MAX_LEAF_NUMBERS = 256
 """Numbers to which a leaf of the observation that has an encoder of its own, such as an image, is averaged."""
-_PREDICTED_SIZE = 32
+_NUM_FLIPS = 20
+"""Coin flips of a transition, of which the visits are estimated; that of the source."""
 _INPUT_LIMIT = 5.0
 """Clip of normalized observations, in standard deviations, as in the source."""
-_RANDOM_WEIGHT_SCALE = 3.0
-"""Factor of the first weights of the random network, whose outputs then differ between neighboring observations."""
-_ERROR_RATE = 0.01
-"""Update rate of the mean error."""
+_PRIOR_WEIGHT_SCALE = 3.0
+"""Factor of the first weights of the prior, whose outputs then differ between neighboring observations."""
+_MEAN_RATE = 0.01
+"""Update rate of the mean novelty."""
 _FRACTION_RATE = 0.01
 """Update rate of the fraction of windows with a reward."""
 _TD_WEIGHT = 10.0
@@ -64,11 +68,11 @@ class NoveltyPolicyConfig:
     n_step: int = 5
     """Number of rewards before the bootstrapped value."""
     learning_rate: float = 1e-3
-    """Learning rate of its policy, critics and predictor."""
+    """Learning rate of its policy, critics and counter."""
     hidden_sizes: tuple[int, ...] = (128, 128)
     """Widths of the hidden layers."""
-    entropy_coef: float = 0.01
-    """Normalized value of one nat of entropy."""
+    entropy_coef: float = 0.3
+    """Normalized value of one nat of entropy. With 0.01, policies converge to the first way to something new."""
     tau: float = 0.03
     """Target network update rate."""
 
@@ -84,10 +88,11 @@ class NoveltyPolicyConfig:
 
 
 class NoveltyPolicy(nn.Module):
-    """Policy without memory, its critics, and the networks whose difference is the novelty of an observation.
+    """Policy without memory, its critics, and the networks that estimate numbers of visits.
 
     It observes the vector features of a timestep, normalized as in the timestep encoder, and the numbers of other
-    leaves, averaged to `MAX_LEAF_NUMBERS`. Instructions are left out.
+    leaves, averaged to `MAX_LEAF_NUMBERS`. Instructions are left out. Visits are those of an observation and a choice
+    of each component of the action, of actions without choices those of an observation.
 
     Args:
         config: Sizes.
@@ -128,23 +133,28 @@ class NoveltyPolicy(nn.Module):
         self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         width, *_ = config.hidden_sizes
-        self.random_network = MLP(observed, (width,), _PREDICTED_SIZE, "leaky_relu").requires_grad_(False)
-        self.predictor = MLP(observed, config.hidden_sizes, _PREDICTED_SIZE, "leaky_relu")
-        self.mean_error: Tensor
-        self.register_buffer("mean_error", torch.zeros(()))
+        self.num_choices = () if embeds else num_choices(action_space)
+        """Choices of each component of the action; (): visits are those of observations."""
+        outputs = _NUM_FLIPS * max(1, sum(self.num_choices))
+        self.prior = MLP(observed, (width,), outputs, "leaky_relu").requires_grad_(False)
+        """Random, so that the estimate is about 1 where the counter was not trained."""
+        self.prior_normalizer = InputNormalizer(outputs)
+        self.counter = MLP(observed, config.hidden_sizes, outputs, "leaky_relu")
+        self.mean_novelty: Tensor
+        self.register_buffer("mean_novelty", torch.zeros(()))
         self.acts: Tensor
         self.register_buffer("acts", torch.zeros((), dtype=torch.bool))
         """Whether it acts: from its first update on, while rewards are rare and its updates are not over."""
         with torch.no_grad():
-            first = next(layer for layer in self.random_network.modules() if isinstance(layer, nn.Linear))
-            first.weight.mul_(_RANDOM_WEIGHT_SCALE)
+            first = next(layer for layer in self.prior.modules() if isinstance(layer, nn.Linear))
+            first.weight.mul_(_PRIOR_WEIGHT_SCALE)
             first.bias.normal_()
 
     def leaf_numbers(self, observation: Mapping[str, Shaped[Tensor, "N ..."]]) -> Float[Tensor, "N L"] | None:
         """Return the numbers of the leaves that are no vector features, before normalization; None: there are none."""
         if not self.encoded:
             return None
-        flat = [observation[name].flatten(1).to(self.mean_error.dtype) for name in self.encoded]
+        flat = [observation[name].flatten(1).to(self.mean_novelty.dtype) for name in self.encoded]
         return torch.cat([_averaged(each) for each in flat], dim=1)
 
     def inputs(self, normalized_NF: Float[Tensor, "N F"], leaf_NL: Float[Tensor, "N L"] | None) -> Float[Tensor, "N I"]:
@@ -166,14 +176,27 @@ class NoveltyPolicy(nn.Module):
         )
         return distribution
 
-    def prediction_error(self, input_NI: Float[Tensor, "N I"]) -> Float[Tensor, "N"]:
-        """Return the squared error with which the random network's output is predicted for each observation."""
+    def observed(self, input_NI: Float[Tensor, "N I"]) -> Float[Tensor, "N O"]:
+        """Return the part of `inputs` that can be new, clipped: the observation."""
         observed = self.observation_size + (self.leaf_normalizer.mean.numel() if self.encoded else 0)
-        observation_NO = input_NI[:, :observed].clamp(-_INPUT_LIMIT, _INPUT_LIMIT)
-        with torch.no_grad():
-            output = self.random_network(observation_NO)
-        error_N: Tensor = functional.mse_loss(self.predictor(observation_NO), output, reduction="none").mean(dim=1)
-        return error_N
+        return input_NI[:, :observed].clamp(-_INPUT_LIMIT, _INPUT_LIMIT)
+
+    def predicted_flips(
+        self, observation_NO: Float[Tensor, "N O"], action_N: Shaped[Tensor, "N ..."]
+    ) -> Float[Tensor, "N C flips"]:
+        """Return the mean coin flips of an observation with each choice of an action; the prior has no gradient."""
+        output_NF = self.counter(observation_NO) + self._prior(observation_NO)
+        if not self.num_choices:
+            return output_NF[:, None]
+        first_C = np.cumsum([0, *self.num_choices[:-1]])
+        row_NC = action_N.reshape(len(action_N), -1) + torch.from_numpy(first_C).to(action_N.device)
+        output_NAF = output_NF.unflatten(1, (-1, _NUM_FLIPS))
+        return output_NAF.gather(1, row_NC[:, :, None].expand(-1, -1, _NUM_FLIPS))
+
+    @torch.no_grad()
+    def _prior(self, observation_NO: Float[Tensor, "N O"]) -> Float[Tensor, "N F"]:
+        normalized_NF: Tensor = self.prior_normalizer(self.prior(observation_NO))
+        return normalized_NF.to(observation_NO.dtype)
 
 
 class NoveltyLearner:
@@ -204,10 +227,11 @@ class NoveltyLearner:
         self.optimizer.lr.fill_(policy.config.learning_rate)
         online, targets = [policy.actor, policy.critic], [policy.target_actor, policy.target_critic]
         self._targets = MovingCopies(targets, online, with_buffers=False)
-        self._device = policy.mean_error.device
+        self._device = policy.mean_novelty.device
         self.rewarded_fraction: float | None = None
         """Running fraction of the windows that have a positive reward; None before the first batch."""
-        self._statistics = [*policy.value_code.buffers(), *policy.leaf_normalizer.buffers(), policy.mean_error]
+        normalizers = [policy.value_code, policy.leaf_normalizer, policy.prior_normalizer]
+        self._statistics = [*(value for each in normalizers for value in each.buffers()), policy.mean_novelty]
 
     def is_due(self, batch: Batch, num_updates: int) -> bool:
         """Return whether to update with the batch of the agent's update number `num_updates`, and let the policy act.
@@ -246,10 +270,17 @@ class NoveltyLearner:
             encoder = self._timestep_encoder
             input_NI = policy.inputs(encoder.normalized(batch_features(encoder, batch)), leaf_NL)
 
-        # the reward of a transition is the novelty of the observation after it, relative to the mean
-        error_N = policy.prediction_error(input_NI)
-        self._update_mean_error(error_N.detach(), batch.token_mask)
-        reward_N = (error_N.detach() / self._positive_mean_error()).roll(-1)
+        # the reward of a transition is its novelty, or that of the observation after it, relative to the mean
+        observation_NO = policy.observed(input_NI)
+        visited_N = batch.loss_mask if policy.num_choices else batch.token_mask
+        policy.prior_normalizer.update(policy.prior(observation_NO), visited_N, distributed)
+        flips_NCF = policy.predicted_flips(observation_NO, batch.action)
+        novelty_N = flips_NCF.detach().square().mean(dim=2).sqrt().mean(dim=1)
+        self._update_mean_novelty(novelty_N, visited_N)
+        reward_N = novelty_N / policy.mean_novelty.clamp(min=torch.finfo(novelty_N.dtype).tiny)
+        if not policy.num_choices:
+            reward_N = reward_N.roll(-1)
+        error_N = (flips_NCF - _coin_flips(batch).to(flips_NCF.dtype)[:, None]).square().mean(dim=(1, 2))
         target_N1 = n_step_target(
             reward_N=reward_N,
             terminal_N=batch.terminated | batch.truncated,
@@ -260,7 +291,7 @@ class NoveltyLearner:
         )
         policy.value_code.update(target_N1, batch.loss_mask, distributed)
 
-        num_transitions = batch.loss_mask.sum().to(error_N.dtype)
+        num_transitions = batch.loss_mask.sum().to(novelty_N.dtype)
         distributed.all_reduce_sum_(num_transitions)
         fraction = batch.loss_mask.sum() / num_transitions.clamp(min=1)
         loss = fraction * self._loss(batch, input_NI, policy.value_code.normalize(target_N1), error_N)
@@ -272,7 +303,7 @@ class NoveltyLearner:
         self._targets.update(config.tau * finite.to(total.dtype))
         for value, old in zip(self._statistics, before, strict=True):
             value.copy_(torch.where(finite, value, old))
-        return {"bonus/prediction_error": policy.mean_error.clone()}
+        return {"bonus/mean_novelty": policy.mean_novelty.clone()}
 
     def _loss(
         self,
@@ -281,7 +312,7 @@ class NoveltyLearner:
         target_N1: Float[Tensor, "N 1"],
         error_N: Float[Tensor, "N"],
     ) -> Float[Tensor, ""]:
-        """Return the sum of the losses of critics, policy and predictor, averaged over the transitions."""
+        """Return the sum of the losses of critics, policy and counter, averaged over the transitions."""
         policy, code = self.policy, self.policy.value_code
         distribution = policy.actor(input_NI, batch.action_mask)
         noise = policy.actor.sample_noise(input_NI, self._generator)
@@ -289,7 +320,7 @@ class NoveltyLearner:
         td_N = code.loss(output, target_N1).mean(dim=(1, 2))
         value_N = (code.scale_G.clone() * q_policy.min(dim=1).values + code.shift_G.clone()).mean(dim=1)
         objective_N = value_N + policy.config.entropy_coef * distribution.entropy(noise).mean(dim=1)
-        losses_N1 = (_TD_WEIGHT * td_N - objective_N + error_N / self._positive_mean_error())[:, None]
+        losses_N1 = (_TD_WEIGHT * td_N - objective_N + error_N)[:, None]
         return masked_mean(losses_N1, batch.loss_mask)[0]
 
     @torch.no_grad()
@@ -302,23 +333,33 @@ class NoveltyLearner:
         q_N21 = policy.target_critic.policy_q(input_NI, policy.target_actor(input_NI, mask_NA), noise, code)
         return code.denormalize(q_N21).amin(dim=1)
 
-    def _update_mean_error(self, error_N: Float[Tensor, "N"], mask_N: Bool[Tensor, "N"]) -> None:
-        total, count = torch.where(mask_N, error_N, 0.0).sum(), mask_N.sum().to(error_N.dtype)
+    def _update_mean_novelty(self, novelty_N: Float[Tensor, "N"], mask_N: Bool[Tensor, "N"]) -> None:
+        total, count = torch.where(mask_N, novelty_N, 0.0).sum(), mask_N.sum().to(novelty_N.dtype)
         self._distributed.all_reduce_sum_(total, count)
-        mean, running = total / count.clamp(min=1), self.policy.mean_error
-        running.copy_(torch.where(running > 0, running + _ERROR_RATE * (mean - running), mean))
-
-    def _positive_mean_error(self) -> Float[Tensor, ""]:
-        return self.policy.mean_error.clamp(min=torch.finfo(self.policy.mean_error.dtype).tiny)
+        mean, running = total / count.clamp(min=1), self.policy.mean_novelty
+        running.copy_(torch.where(running > 0, running + _MEAN_RATE * (mean - running), mean))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is no part of the policy's networks, which the agent has."""
-        return {"optimizer": self.optimizer.state_dict(), "rewarded_fraction": self.rewarded_fraction}
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "rewarded_fraction": self.rewarded_fraction,
+            "counts_visits": True,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the result of `state_dict`."""
-        self.optimizer.load_state_dict(state["optimizer"])
+        """Restore the result of `state_dict`; moments are new after one of earlier versions, whose novelty differs."""
+        if "counts_visits" in state:
+            self.optimizer.load_state_dict(state["optimizer"])
         self.rewarded_fraction = state["rewarded_fraction"]
+
+
+def _coin_flips(batch: Batch) -> Int64[Tensor, "N flips"]:
+    """Return signs of every token, by a hash (SplitMix64) of its trajectory and time: always the same ones."""
+    hash_N = batch.trajectory_ids * -0x61C8864680B583EB + batch.time
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
+        hash_N = (hash_N ^ (hash_N >> shift) & (1 << 64 - shift) - 1) * factor
+    return (hash_N[:, None] >> torch.arange(_NUM_FLIPS, device=hash_N.device) & 1) * 2 - 1
 
 
 def has_observation(timestep_encoder: TimestepEncoder) -> bool:

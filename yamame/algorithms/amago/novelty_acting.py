@@ -24,8 +24,9 @@ from yamame.types import State
 class PolicyWithNovelty(NetworkPolicy):
     """`NetworkPolicy` that lets the agent's policy of novelty act in a fraction of the trials of each environment.
 
-    With a fraction of 1/4 these are every fourth trial, and in each environment others than in the next one. The
-    memory of the agent sees all trials. While `NoveltyPolicy.acts` is false, the agent acts in all of them.
+    With a fraction of 1/4 these are every fourth trial, and in each environment others than in the next one. Its
+    actions get no exploration noise, with which it would not return to what is far away. The memory of the agent sees
+    all trials. While `NoveltyPolicy.acts` is false, the agent acts in all of them.
 
     Args:
         agent: Networks, with a `NoveltyPolicy` as `novelty`.
@@ -64,6 +65,7 @@ class PolicyWithNovelty(NetworkPolicy):
         """Set in which environments the policy of novelty acts; in place, as what a captured step reads."""
         before_E, after_E = (np.floor(trial_E * self._trial_fraction) for trial_E in (self._trial_E, self._trial_E + 1))
         self._acts_for_novelty_E.copy_(torch.from_numpy(after_E > before_E)).logical_and_(self._novelty.acts)
+        self.explores_E = self._acts_for_novelty_E.cpu().numpy().copy()
 
     @override
     def state_dict(self) -> State:

@@ -2,8 +2,10 @@
 
 Differs from the paper, whose gammas share all layers. A gamma close to 1 counts late rewards in full, but its targets
 carry the noise of whole trials, which made the policies of the other gammas worse in shared layers (docs/log.md).
-Targets are means over critics: the pessimism of a minimum in each of many steps made late rewards look smaller. It has
-neither the loss of the world model nor `extra_losses`.
+Targets are means over critics: the pessimism of a minimum in each of many steps made late rewards look smaller. Values
+that differ by late rewards are told apart late, when a policy by the gradient of the softmax would hardly change any
+more: that of a Discrete action has the gradient of replicator dynamics. It has neither the loss of the world model nor
+`extra_losses`.
 """
 
 import copy
@@ -65,7 +67,7 @@ class SeparateHeads(Heads):
         super().__init__()
         self.gamma = gamma
         self.build_heads(
-            actor,
+            replace(actor, gradient="replicator"),
             replace(critic, num_critics=_NUM_CRITICS),
             gammas=(gamma,),
             input_size=input_size,

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
@@ -60,6 +60,9 @@ class ActorConfig:
     actions that a clip adds to a policy which is certain cost every trial that a single mistake spoils."""
     activation: Activation = "leaky_relu"
     """Activation of the hidden layers."""
+    gradient: Literal["softmax", "replicator"] = "softmax"
+    """Gradient of the value of a Discrete policy: that of the softmax (paper), which vanishes where an action is nearly
+    certain, or that of replicator dynamics (`replicator.py`)."""
 
     def __post_init__(self) -> None:
         check_range(self, "hidden_sizes", ge=1)
@@ -100,6 +103,7 @@ class Actor(nn.Module):
         self.components = DiscreteComponents(num_choices(action_space)) if multi_discrete else None
         self.action_size = action_size(action_space)
         self.clip = config.probability_clip
+        self.replicator = config.gradient == "replicator"
         self.embeds = embeds
         self.samples_choices = embeds or (self.discrete and samples)
         """Whether policies are `SampledCategoricalPolicy`, in one or several components."""
@@ -114,8 +118,10 @@ class Actor(nn.Module):
         """Return the policy of every gamma over the actions that the mask allows (None: all)."""
         raw_NGA = at_least_float32(self.mlp(state_ND)).unflatten(1, (self.num_gammas, -1))
         if self.discrete:
-            kind = SampledCategoricalPolicy if self.samples_choices else CategoricalPolicy
-            return kind.from_logits(raw_NGA, self.clip, None if mask_NA is None else mask_NA[:, None])
+            allowed_N1A = None if mask_NA is None else mask_NA[:, None]
+            if self.samples_choices:
+                return SampledCategoricalPolicy.from_logits(raw_NGA, self.clip, allowed_N1A)
+            return CategoricalPolicy.from_logits(raw_NGA, self.clip, allowed_N1A, replicator=self.replicator)
         if self.components is not None:
             return FactoredPolicy.from_logits(
                 raw_NGA, self.components, self.clip, mask_NA, sampled=self.samples_choices

@@ -25,6 +25,7 @@ from yamame.nets.blocks import (
 from yamame.nets.heads.actor import PolicyDistribution
 from yamame.nets.heads.distributions import CategoricalPolicy
 from yamame.nets.heads.popart import PopArtConfig
+from yamame.nets.heads.replicator import replicator_expectation
 from yamame.nets.heads.value_code import ValueCode, ValueCodeConfig
 
 
@@ -274,4 +275,6 @@ def _layers(config: CriticConfig, input_size: int, output_size: int) -> nn.Modul
 
 def _expectation(q_NKGA: Float[Tensor, "N K G A"], policy: PolicyDistribution) -> Float[Tensor, "N K G"]:
     assert isinstance(policy, CategoricalPolicy)
+    if policy.replicator and policy.log_softmax_NGA.requires_grad:
+        return replicator_expectation(q_NKGA, policy)
     return (q_NKGA * policy.probability_NGA[:, None]).sum(-1)

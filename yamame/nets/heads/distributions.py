@@ -30,12 +30,16 @@ class CategoricalPolicy:
     log_softmax_NGA: Float[Tensor, "N G A"]
     allowed_N1A: Bool[Tensor, "N 1 A"] | None = None
     """Action mask; None: all actions are allowed."""
+    replicator: bool = False
+    """Expected values have the gradient of replicator dynamics (`replicator.py`) instead of that of the softmax."""
 
     @staticmethod
     def from_logits(
         logits_NGA: Float[Tensor, "N G A"],
         clip: tuple[float, float],
         allowed_N1A: Bool[Tensor, "N 1 A"] | None = None,
+        *,
+        replicator: bool = False,
     ) -> "CategoricalPolicy":
         """Return the distribution of logits. Every token must allow at least one action."""
         if allowed_N1A is not None:
@@ -50,6 +54,7 @@ class CategoricalPolicy:
             probability_NGA=clipped + (softmax - softmax.detach()),
             log_softmax_NGA=log_softmax,
             allowed_N1A=allowed_N1A,
+            replicator=replicator,
         )
 
     def log_prob(self, action_N: Shaped[Tensor, "N"]) -> Float[Tensor, "N G"]:

@@ -44,7 +44,9 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     if isinstance(config.exploration, NoExploration) or config.offline.is_offline_only:
         raise UserError(f"{run} does not explore: exploration-schedule needs a run that explores")
     horizon: int = task.horizon
-    noise_scales = config.exploration.sample_noise_scale(np.random.default_rng(0), NUM_SAMPLES)
+    noise_scales = config.exploration.sample_noise_scale(
+        np.random.default_rng(0), NUM_SAMPLES, config.env.max_trial_steps
+    )
     low, high = np.quantile(noise_scales, [0.1, 0.9])
     varies = bool(np.ptp(noise_scales))
     scale = 1.0 if varies else float(noise_scales[0])
