@@ -112,9 +112,9 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     and a separate one, positions that are relative, too, a time that is not normalized, grids of categories as one-hot
     vectors, updates that become more frequent in the first quarter of the run, a learning rate that decays and is
     smaller for wide layers, more weight decay, faster target networks, averaged weights, repeated random actions,
-    random first trials, a policy of novelty, windows that cover the ends of trials, rare rewards that are less rare in
-    batches, evaluations without the clip of probabilities, and a choice of the policy that acts after training
-    (docs/log.md).
+    random first trials, noise scales that are log-uniform, trials that are random at their end, a policy of
+    novelty, windows that cover the ends of trials, rare rewards that are less rare in batches, evaluations without the
+    clip of probabilities, and a choice of the policy that acts after training (docs/log.md).
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     max_envs = env_steps // (4 * env.max_trial_steps)
@@ -154,7 +154,11 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
             novelty=NoveltyPolicyConfig(trial_fraction=0.25, num_updates=max(1, updates // 4)),
         ),
         exploration=BilevelEpsilonGreedy(
-            anneal_env_steps=max(1, env_steps // 2), repeat_exponent=2.0, random_env_steps=env_steps // 20
+            anneal_env_steps=max(1, env_steps // 2),
+            repeat_exponent=2.0,
+            random_env_steps=env_steps // 20,
+            log_noise_scale=True,
+            random_end_prob=0.25,
         ),
         replay=ReplayConfig(
             batch_size=2,
