@@ -16,6 +16,7 @@ MAX_REPEAT = 1_000_000
 _MAX_SCALED_HORIZON = 1_000
 """Horizon above which `log_noise_scale` makes no smaller multipliers, so that there is noise without a limit, too."""
 _NONE = -1
+"""No step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,12 +266,12 @@ class Explorer:
         of_discrete = horizon if self._sizes else None
         self.noise_scale_E[starts_E] = self.config.sample_noise_scale(self._rng, count, of_discrete)
         self.random_E[starts_E] = env_steps < self.config.random_env_steps
-        self.noise_scale_E[self.random_E] = 1.0
         self._repeats_left_E[starts_E] = 0
         if self.config.random_end_prob and self._sizes:
             is_chosen, u = self._rng.random(count) < self.config.random_end_prob, self._rng.random(count)
             last_steps = np.floor((horizon + 1.0) ** u).astype(np.int64)
             self.first_random_step_E[starts_E] = np.where(is_chosen, horizon - last_steps, _NONE)
+        self.noise_scale_E[self.random_E | (self.first_random_step_E != _NONE)] = 1.0
 
     def _repeat(
         self, sampled: Shaped[np.ndarray, "E ..."], is_random_E: Bool[np.ndarray, "E"], horizon: int

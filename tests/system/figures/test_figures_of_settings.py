@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
-from yamame.collect.exploration import NoExploration
+from yamame.collect.exploration import BilevelEpsilonGreedy, NoExploration
 from yamame.config.serialization import to_json
 from yamame.data.relabeling import Relabeler
+from yamame.data.spaces import space_to_json
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
 from yamame.runs.checkpoint import load_latest_checkpoint
@@ -49,6 +51,26 @@ def test_random_noise_scales_are_a_band(maze: Path) -> None:
     corners = band.get_paths()[0].vertices
     first = corners[corners[:, 0] == 0, 1]
     assert first.min() == pytest.approx(0.1, abs=0.03) and first.max() == pytest.approx(0.9, abs=0.03)
+
+
+@pytest.mark.parametrize("is_box", [False, True], ids=["discrete", "box"])
+def test_the_band_of_log_uniform_scales_is_that_of_discrete_actions(
+    maze: Path, tmp_path: Path, *, is_box: bool
+) -> None:
+    exploration = BilevelEpsilonGreedy(log_noise_scale=True, random_end_prob=0.25)
+    (tmp_path / "config.json").write_text(json.dumps(to_json(replace(read_config(maze), exploration=exploration))))
+    described = json.loads((maze / "spaces.json").read_text())
+    if is_box:
+        described["action_space"] = space_to_json(spaces.Box(-1, 1, (2,)))
+    (tmp_path / "spaces.json").write_text(json.dumps(described))
+    horizon = read_task_spec(maze).horizon
+    _, over_training = exploration_schedule.draw([tmp_path], exploration_schedule.Options()).axes
+    (band,) = over_training.collections
+    corners = band.get_paths()[0].vertices
+    low, high = (0.1, 0.9) if is_box else (horizon**-0.9, horizon**-0.1)
+    first = corners[corners[:, 0] == 0, 1]
+    assert first.min() == pytest.approx(low, rel=0.3) and first.max() == pytest.approx(high, rel=0.1)
+    assert ("with noise throughout" in band.get_label()) != is_box
 
 
 def test_a_run_without_exploration(tmaze: Path, tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def train_novelty(learner: Learner, batch: Batch) -> None:
 def novelty_in(learner: Learner, batch: Batch) -> torch.Tensor:
     policy = novelty_of(learner)
     with torch.no_grad():
-        flips_NCF = policy.predicted_flips(policy.observed(inputs_of(learner.agent, batch)), batch.action)
+        observation_NO = policy.observed(inputs_of(learner.agent, batch))
+        flips_NCF = policy.predicted_flips(observation_NO, policy.prior(observation_NO), batch.action)
     return flips_NCF.square().mean(dim=2).sqrt().mean(dim=1)
 
 

@@ -182,21 +182,16 @@ class NoveltyPolicy(nn.Module):
         return input_NI[:, :observed].clamp(-_INPUT_LIMIT, _INPUT_LIMIT)
 
     def predicted_flips(
-        self, observation_NO: Float[Tensor, "N O"], action_N: Shaped[Tensor, "N ..."]
+        self, observation_NO: Float[Tensor, "N O"], prior_NF: Float[Tensor, "N F"], action_N: Shaped[Tensor, "N ..."]
     ) -> Float[Tensor, "N C flips"]:
-        """Return the mean coin flips of an observation with each choice of an action; the prior has no gradient."""
-        output_NF = self.counter(observation_NO) + self._prior(observation_NO)
+        """Return the mean coin flips of an observation with each choice of an action, from the outputs of the prior."""
+        output_NF = self.counter(observation_NO) + self.prior_normalizer(prior_NF, observation_NO.dtype)
         if not self.num_choices:
             return output_NF[:, None]
         first_C = np.cumsum([0, *self.num_choices[:-1]])
         row_NC = action_N.reshape(len(action_N), -1) + torch.from_numpy(first_C).to(action_N.device)
         output_NAF = output_NF.unflatten(1, (-1, _NUM_FLIPS))
         return output_NAF.gather(1, row_NC[:, :, None].expand(-1, -1, _NUM_FLIPS))
-
-    @torch.no_grad()
-    def _prior(self, observation_NO: Float[Tensor, "N O"]) -> Float[Tensor, "N F"]:
-        normalized_NF: Tensor = self.prior_normalizer(self.prior(observation_NO))
-        return normalized_NF.to(observation_NO.dtype)
 
 
 class NoveltyLearner:
@@ -273,8 +268,9 @@ class NoveltyLearner:
         # the reward of a transition is its novelty, or that of the observation after it, relative to the mean
         observation_NO = policy.observed(input_NI)
         visited_N = batch.loss_mask if policy.num_choices else batch.token_mask
-        policy.prior_normalizer.update(policy.prior(observation_NO), visited_N, distributed)
-        flips_NCF = policy.predicted_flips(observation_NO, batch.action)
+        prior_NF = policy.prior(observation_NO)
+        policy.prior_normalizer.update(prior_NF, visited_N, distributed)
+        flips_NCF = policy.predicted_flips(observation_NO, prior_NF, batch.action)
         novelty_N = flips_NCF.detach().square().mean(dim=2).sqrt().mean(dim=1)
         self._update_mean_novelty(novelty_N, visited_N)
         reward_N = novelty_N / policy.mean_novelty.clamp(min=torch.finfo(novelty_N.dtype).tiny)

@@ -44,9 +44,11 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     if isinstance(config.exploration, NoExploration) or config.offline.is_offline_only:
         raise UserError(f"{run} does not explore: exploration-schedule needs a run that explores")
     horizon: int = task.horizon
+    discrete = isinstance(task.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
     noise_scales = config.exploration.sample_noise_scale(
-        np.random.default_rng(0), NUM_SAMPLES, config.env.max_trial_steps
+        np.random.default_rng(0), NUM_SAMPLES, horizon if discrete else None
     )
+    others = " with noise throughout" if discrete and config.exploration.random_end_prob else ""
     low, high = np.quantile(noise_scales, [0.1, 0.9])
     varies = bool(np.ptp(noise_scales))
     scale = 1.0 if varies else float(noise_scales[0])
@@ -67,9 +69,8 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         if varies and number == 0:
             over_training.fill_between(
                 env_steps, low * level, high * level, color="#4477aa", alpha=0.15, linewidth=0,
-                label="8 of 10 trials, first step",
+                label=f"8 of 10 trials{others}, first step",
             )  # fmt: skip
-    discrete = isinstance(task.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
     unit = "probability of a random action" if discrete else "standard deviation of the noise"
     over_trial.set(xlabel="step of a trial", ylabel=f"maximum {unit}" if varies else unit, title="Over a trial")
     set_whole_ticks(over_trial)
