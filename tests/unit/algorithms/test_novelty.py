@@ -20,10 +20,10 @@ from tiny_agents import (
 )
 
 from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.collecting_policy import CollectingPolicy
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.novelty import MAX_LEAF_NUMBERS, NoveltyPolicy, NoveltyPolicyConfig
-from yamame.algorithms.amago.novelty_acting import PolicyWithNovelty
 from yamame.algorithms.network_policy import NetworkPolicy
 from yamame.data.batch import Batch
 from yamame.data.goals import INSTRUCTION_KEY
@@ -283,7 +283,7 @@ def policies(agent: Agent, config: NoveltyPolicyConfig = NOVELTY) -> list[Networ
 def test_it_acts_in_its_trials_and_the_agent_in_the_others(action_space: ActionSpace) -> None:
     agent = tiny_agent(action_space=action_space, novelty=NOVELTY)
     collecting, evaluating = policies(agent)
-    assert type(evaluating) is NetworkPolicy and isinstance(collecting, PolicyWithNovelty)
+    assert type(evaluating) is NetworkPolicy and isinstance(collecting, CollectingPolicy)
     for trial in range(2):
         in_turn = np.array([1, 3]) - trial
         for time in range(3):
@@ -306,8 +306,13 @@ def test_it_acts_in_its_trials_and_the_agent_in_the_others(action_space: ActionS
 def test_the_recorded_log_probability_is_that_of_the_policy_that_acted() -> None:
     agent = tiny_agent(novelty=NOVELTY)
     agent.novelty.acts.fill_(value=True)  # type: ignore[union-attr]
-    collecting = PolicyWithNovelty(
-        agent, trial_fraction=0.5, num_envs=ENVS, generator=torch.Generator().manual_seed(0), records_log_prob=True
+    collecting = CollectingPolicy(
+        agent,
+        novelty_fraction=0.5,
+        separate_fraction=0.0,
+        num_envs=ENVS,
+        generator=torch.Generator().manual_seed(0),
+        records_log_prob=True,
     )
     step = step_at(0, DISCRETE)
     action = collecting.act(step)
@@ -395,74 +400,6 @@ def test_it_is_no_part_of_the_weights_that_act_but_of_those_that_collect() -> No
         f"novelty.{name}"
         for name in agent.novelty.state_dict()  # type: ignore[union-attr]
     }
-
-
-@pytest.mark.parametrize("num_envs", [1, 2, 3, 4, 24])
-@pytest.mark.parametrize("fraction", [0.25, 0.4, 1.0])
-def test_it_acts_in_a_fraction_of_the_trials_of_each_environment(num_envs: int, fraction: float) -> None:
-    policy = acting_policy(num_envs, fraction)
-    turns = np.array([policy_turns(policy, np.zeros(num_envs, np.int64)) for _ in range(20)])
-    np.testing.assert_array_equal(turns.mean(axis=0), fraction)
-    for trials in turns:
-        assert abs(trials.sum() - fraction * num_envs) < 1
-
-
-def test_its_turns_are_those_of_trials_and_not_of_steps() -> None:
-    policy = acting_policy(2, 0.25)
-    rng = np.random.default_rng(0)
-    times, trials, previous = np.zeros(2, np.int64), [[], []], np.zeros(2, np.bool_)
-    for _ in range(200):
-        turns = policy_turns(policy, times)
-        for env in range(2):
-            if times[env] == 0:
-                trials[env].append(bool(turns[env]))
-            else:
-                assert turns[env] == previous[env]
-        previous = turns
-        times = np.where(rng.random(2) < 0.3, 0, times + 1)
-    assert trials[0][:8] == [False, False, False, True] * 2
-    assert trials[1][:8] == [False, False, True, False] * 2
-
-
-def test_its_turns_are_resumed() -> None:
-    policy, resumed = acting_policy(3, 0.25), acting_policy(3, 0.25)
-    start = np.zeros(3, np.int64)
-    for _ in range(2):
-        policy_turns(policy, start)
-    resumed.load_state_dict(policy.state_dict())
-    for _ in range(4):
-        np.testing.assert_array_equal(policy_turns(policy, start), policy_turns(resumed, start))
-
-
-def acting_policy(num_envs: int, fraction: float) -> PolicyWithNovelty:
-    config = replace(NOVELTY, trial_fraction=fraction)
-    agent = tiny_agent(novelty=config)
-    agent.novelty.acts.fill_(value=True)  # type: ignore[union-attr]
-    policy = AMAGOConfig(agent=TINY_AGENT, novelty=config).build_policy(
-        agent, num_envs=num_envs, generator=torch.Generator(), collects=True
-    )
-    assert isinstance(policy, PolicyWithNovelty)
-    return policy
-
-
-def policy_turns(policy: PolicyWithNovelty, time_E: np.ndarray) -> np.ndarray:
-    """Act at these times; return in which environments the policy of novelty did."""
-    policy.act(replace(step_at(0, DISCRETE, num_envs=len(time_E)), time=time_E))
-    turns_E: np.ndarray = policy._acts_for_novelty_E.numpy().copy()
-    return turns_E
-
-
-def test_it_acts_from_its_first_update_on() -> None:
-    learner = learner_of()
-    assert not novelty_of(learner).acts
-    collecting = AMAGOConfig(agent=TINY_AGENT, novelty=NOVELTY).build_policy(
-        learner.agent, num_envs=ENVS, generator=torch.Generator(), collects=True
-    )
-    assert isinstance(collecting, PolicyWithNovelty)
-    assert not policy_turns(collecting, np.zeros(ENVS, np.int64)).any()
-    learner.update(batch_of(reward=0.0))
-    collecting.load_weights(learner.agent, version=1)
-    assert policy_turns(collecting, np.ones(ENVS, np.int64)).tolist() == [False, True, False, True]
 
 
 @pytest.mark.parametrize("others", [{}, {"here": spaces.Box(0.0, 20.0, (2,))}], ids=["alone", "beside numbers"])

@@ -49,8 +49,11 @@ class AgentConfig(NetworksConfig):
     """Discount factor of the policy that acts."""
     separate_gamma: float = 0.0
     """Further discount factor, with an actor and two critics that share no layer with the others and whose losses do
-    not reach the encoders. Its policy acts only in evaluations, loaded policies and exports, if it is chosen. 0: none
+    not reach the encoders. Its policy acts in evaluations, loaded policies and exports if it is chosen. 0: none
     (paper). No effect without `multi_gamma`."""
+    separate_trial_fraction: float = 0.0
+    """Fraction of the training trials in which the policy of `separate_gamma` acts, so that its critics learn from what
+    it does: a value that is too large is corrected only where it leads. 0: it collects no data."""
     evaluation_gamma_index: int = -1
     """Index of the gamma whose policy acts in evaluations, loaded policies and exports; -1: `acting_gamma` (paper).
     They are in the order of `gammas`, `separate_gamma` and `acting_gamma`.
@@ -69,6 +72,7 @@ class AgentConfig(NetworksConfig):
     def __post_init__(self) -> None:
         check_range(self, "gammas", "acting_gamma", gt=0, lt=1)
         check_range(self, "separate_gamma", ge=0, lt=1)
+        check_range(self, "separate_trial_fraction", ge=0, le=1)
         check_range(self, "max_one_hot_choices", "num_policy_samples", ge=0)
 
     @override

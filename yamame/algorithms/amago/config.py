@@ -11,9 +11,9 @@ from typing_extensions import override
 from yamame.algorithms.acting_model import ACTING_MODULES
 from yamame.algorithms.amago.agent import NOVELTY_PREFIX, SEPARATE_PREFIX, Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
+from yamame.algorithms.amago.collecting_policy import CollectingPolicy
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.novelty import NoveltyPolicyConfig
-from yamame.algorithms.amago.novelty_acting import PolicyWithNovelty
 from yamame.algorithms.amago.values import AMAGOValues
 from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis, SupportsValues
 from yamame.algorithms.base import AlgorithmConfig
@@ -113,8 +113,12 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
     ) -> NetworkPolicy:
         assert isinstance(model, Agent)
         build: Callable[..., NetworkPolicy] = NetworkPolicy
-        if collects and model.novelty is not None:
-            build = partial(PolicyWithNovelty, trial_fraction=self.novelty.trial_fraction)
+        if collects and (model.novelty is not None or self.agent.separate_trial_fraction):
+            build = partial(
+                CollectingPolicy,
+                novelty_fraction=self.novelty.trial_fraction,
+                separate_fraction=self.agent.separate_trial_fraction,
+            )
         return build(
             model,
             num_envs=num_envs,

@@ -109,12 +109,13 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
 
     The context length is a whole trial, at most `MAX_CONTEXT` steps. The acting gamma is 1 - 1 / horizon, within 0.99
     and 0.999. Differs from the paper, besides the sizes, in targets that reach along the window (Retrace), four gammas
-    and a separate one, positions that are relative, too, a time that is not normalized, grids of categories as one-hot
-    vectors, updates that become more frequent in the first quarter of the run, a learning rate that decays and is
-    smaller for wide layers, more weight decay, faster target networks, averaged weights, repeated random actions,
-    random first trials, noise scales that are log-uniform, trials that are random at their end, a policy of
-    novelty, windows that cover the ends of trials, rare rewards that are less rare in batches, evaluations without the
-    clip of probabilities, and a choice of the policy that acts after training (docs/log.md).
+    and a separate one whose policy acts in an eighth of the trials, positions that are relative, too, a time that is
+    not normalized, grids of categories as one-hot vectors, updates that become more frequent in the first quarter of
+    the run, a learning rate that decays and is smaller for wide layers, more weight decay, faster target networks,
+    averaged weights, repeated random actions, random first trials, noise scales that are log-uniform, trials that are
+    random at their end, a policy of novelty, windows that cover the ends of trials, rare rewards that are less rare in
+    batches, evaluations without the clip of probabilities, and a choice of the policy that acts after training
+    (docs/log.md).
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     max_envs = env_steps // (4 * env.max_trial_steps)
@@ -133,6 +134,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
             agent=replace(
                 agent,
                 separate_gamma=DEFAULT_SEPARATE_GAMMA,
+                separate_trial_fraction=1 / 8,
                 timestep_encoder=replace(
                     encoder,
                     normalize_time=False,
