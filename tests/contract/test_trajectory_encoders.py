@@ -31,6 +31,7 @@ from yamame.data.trajectory import Trajectory
 from yamame.nets import sequence as trajectory_encoders
 from yamame.nets.blocks import freeze_for_inference
 from yamame.nets.sequence.base import SupportsFunctionalStep, TrajectoryEncoder, TrajectoryEncoderConfig
+from yamame.nets.sequence.transformer import TransformerConfig
 
 INPUTS = 6
 MEMORY = 5
@@ -69,7 +70,9 @@ def other_values(field: Field[Any]) -> list[Any]:
     return [choice for choice in choices if choice != field.default]
 
 
+WITH_MAXIMA = TransformerConfig(**TINY_SIZES, max_features=7)
 ENCODERS = [variant for config_class in config_classes() for variant in variants(config_class)]
+ENCODERS.append(pytest.param(WITH_MAXIMA, id="TransformerConfig-max_features=7"))
 every_encoder = pytest.mark.parametrize("config", ENCODERS)
 
 

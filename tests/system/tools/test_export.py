@@ -17,7 +17,13 @@ pytestmark = pytest.mark.slow
 
 ENVS, STEPS = 8, 1000
 NESTED = spaces.Dict({"legs": spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiBinary(2)]), "say": FACTORED})
-ROTARY = {"agent.trajectory_encoder": {"position_embedding": "sinusoidal_and_rotary", "token_shift": True}}
+ROTARY = {
+    "agent.trajectory_encoder": {
+        "position_embedding": "sinusoidal_and_rotary",
+        "token_shift": True,
+        "max_features": 8,
+    }
+}
 CASES: dict[str, tuple[str, spaces.Space[Any], spaces.Space[Any], bool, dict[str, Any]]] = {
     "transformer, vector, masked": ("transformer", VECTOR, spaces.Discrete(5, start=2), True, {}),
     "gru, vector, factored and masked": ("gru", VECTOR, FACTORED, True, {}),

@@ -17,6 +17,7 @@ from yamame.nets.blocks import Activation, SigmaLinear, get_activation
 from yamame.nets.introspection import AttentionWeights, EncoderTrace, attend_with_weights
 from yamame.nets.kv_cache import KVCache, KVRingStep
 from yamame.nets.positions import PositionEmbedding, PositionKind, Rotation, rotate
+from yamame.nets.running_max import FeatureRing, RunningMax
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
 from yamame.types import State
 
@@ -55,9 +56,13 @@ class TransformerConfig(TrajectoryEncoderConfig):
     token_shift: bool = False
     """Add the previous timestep to each token's embedding, so that one token holds an action and its outcome.
     Differs from the paper: not in it."""
+    max_features: int = 0
+    """Number of linear features of the timesteps whose maxima over the window are added to the states (`RunningMax`):
+    what was seen once is found whatever was seen since. 0: none (paper)."""
 
     def __post_init__(self) -> None:
         check_range(self, "d_model", "num_layers", "num_heads", "d_ff", ge=1)
+        check_range(self, "max_features", ge=0)
         check_range(self, "dropout", ge=0, lt=1)
         if self.d_model % self.num_heads:
             raise ConfigFieldError(
@@ -94,6 +99,14 @@ class Transformer(nn.Module):
         self.position = PositionEmbedding(config.position_embedding, config.d_model, head_width, max_timestep)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks: list[TransformerBlock] = nn.ModuleList(TransformerBlock(config) for _ in range(config.num_layers))  # type: ignore[assignment]
+        self.running_max: RunningMax | None = None
+        if config.max_features:
+            self.running_max = RunningMax(
+                input_size=input_size,
+                num_features=config.max_features,
+                state_size=config.d_model,
+                slots=attention_window,
+            )
         self.norm = nn.LayerNorm(config.d_model)
 
     def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
@@ -103,7 +116,7 @@ class Transformer(nn.Module):
         for block in self.blocks:
             attended = attend(block.project_qkv(x_ND, rotation), batch, self.attention_window, layout)
             x_ND = block.feed_forward(block.add_attention_residual(x_ND, attended))
-        return self.norm(x_ND)
+        return self.norm(x_ND if self.running_max is None else x_ND + self.running_max(timestep_ND, batch))
 
     @torch.no_grad()
     def explain(self, timestep_TD: Float[Tensor, "T D"], batch: Batch, *, keep: int | None) -> EncoderTrace:
@@ -125,7 +138,7 @@ class Transformer(nn.Module):
             probed = (query, key, value, residual_TD, x_TD)
             max_abs_values.append(torch.stack([x.flatten(1).abs().amax(dim=1).float().cpu() for x in probed]))
         return EncoderTrace(
-            state_TD=self.norm(x_TD),
+            state_TD=self.norm(x_TD if self.running_max is None else x_TD + self.running_max(timestep_TD, batch)),
             attention=AttentionWeights(
                 weight_LHTS=np.stack(weights), key_LHTS=np.stack(keys), attention_window=self.attention_window
             ),
@@ -144,29 +157,34 @@ class Transformer(nn.Module):
             like=weight,
         )
         shift = ShiftState(num_envs, self.input_size, like=weight) if self.token_shift else None
-        return TransformerState(cache=cache, shift=shift)
+        ring = FeatureRing(self.running_max.empty_ring(num_envs, weight)) if self.running_max else None
+        return TransformerState(cache=cache, shift=shift, ring=ring)
 
     def step(
         self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: "TransformerState"
     ) -> Float[Tensor, "E S"]:
         """Return the states of one more timestep of each environment."""
         state.cache.start(time_E)
-        return self._step(timestep_ED, torch.from_numpy(time_E).to(timestep_ED.device), state)
+        time = torch.from_numpy(time_E).to(timestep_ED.device)
+        return self._step(timestep_ED, time, state, used=int(time_E.max()) + 1)
 
     def static_step(
         self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: "TransformerState"
     ) -> Float[Tensor, "E S"]:
         """Return the states of `step`; each attends to all slots of its ring, the empty ones masked."""
         state.cache.start_on_device(time_E)
-        return self._step(timestep_ED, time_E, state)
+        return self._step(timestep_ED, time_E, state, used=self.attention_window)
 
     def _step(
-        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: "TransformerState"
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: "TransformerState", *, used: int
     ) -> Float[Tensor, "E S"]:
         x_ED = self.embed(timestep_ED) + self.position(time_E)
         if self.token_shift is not None and state.shift is not None:
             x_ED = x_ED + self.token_shift.before(state.shift.swap(timestep_ED, time_E))
-        return self._decode(x_ED, time_E, state.cache)
+        x_ED = self._decode(x_ED, time_E, state.cache)
+        if self.running_max is not None and state.ring is not None:
+            x_ED = x_ED + self.running_max.step(timestep_ED, time_E, state.ring, used=used)
+        return self.norm(x_ED)
 
     def empty_memory(self, timestep_ED: Float[Tensor, "E D"]) -> dict[str, Tensor]:
         """Return empty rings of keys and values `[E, H, slots, F]` for each layer, and the last timestep."""
@@ -174,7 +192,8 @@ class Transformer(nn.Module):
         ring = (num_envs, config.num_heads, self.attention_window, config.d_model // config.num_heads)
         names = [f"{kind}/{layer}" for layer in range(config.num_layers) for kind in ("key", "value")]
         shift = {} if self.token_shift is None else {"timestep": torch.zeros_like(timestep_ED)}
-        return {name: timestep_ED.new_zeros(ring) for name in names} | shift
+        maxima = {} if self.running_max is None else {"features": self.running_max.empty_ring(num_envs, timestep_ED)}
+        return {name: timestep_ED.new_zeros(ring) for name in names} | shift | maxima
 
     def functional_step(
         self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], memory: Mapping[str, Tensor]
@@ -185,8 +204,12 @@ class Transformer(nn.Module):
         if self.token_shift is not None:
             x_ED = x_ED + self.token_shift.before(torch.where((time_E == 0)[:, None], 0.0, memory["timestep"]))
             shift = {"timestep": timestep_ED}
-        rings = KVRingStep(memory, time_E)
-        return self._decode(x_ED, time_E, rings), rings.updated | shift
+        rings, maxima = KVRingStep(memory, time_E), {}
+        x_ED = self._decode(x_ED, time_E, rings)
+        if self.running_max is not None:
+            added_ES, features = self.running_max.functional_step(timestep_ED, time_E, memory["features"])
+            x_ED, maxima = x_ED + added_ES, {"features": features}
+        return self.norm(x_ED), rings.updated | shift | maxima
 
     def _decode(
         self, x_ED: Float[Tensor, "E S"], time_E: Int64[Tensor, "E"], cache: KVCache | KVRingStep
@@ -196,7 +219,7 @@ class Transformer(nn.Module):
             query, key, value = block.project_qkv(x_ED, rotation).unbind(1)
             attended = cache.attend(layer, query, key, value)
             x_ED = block.feed_forward(block.add_attention_residual(x_ED, attended))
-        return self.norm(x_ED)
+        return x_ED
 
     def _embed(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
         x_NS = self.embed(timestep_ND) + self.position(batch.time)
@@ -210,16 +233,24 @@ class TransformerState:
     cache: KVCache
     shift: "ShiftState | None"
     """None without token shift."""
+    ring: FeatureRing | None
+    """None without `max_features`."""
 
     def state_dict(self) -> State:
         """Return copies of all tensors."""
-        return {**self.cache.state_dict(), "shift": None if self.shift is None else self.shift.state_dict()}
+        parts = {"shift": self.shift, "ring": self.ring}
+        return {
+            **self.cache.state_dict(),
+            **{name: None if part is None else part.state_dict() for name, part in parts.items()},
+        }
 
     def load_state_dict(self, state: State) -> None:
         """Restore the tensors of `state_dict`."""
         self.cache.load_state_dict(state)
         if self.shift is not None:
             self.shift.load_state_dict(state["shift"])
+        if self.ring is not None:
+            self.ring.load_state_dict(state["ring"])
 
 
 class TransformerBlock(nn.Module):

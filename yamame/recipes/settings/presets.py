@@ -233,7 +233,13 @@ def _replace_transformer_fields(config: RunConfig, **changes: Any) -> RunConfig:
 
 def _naive(config: RunConfig) -> RunConfig:
     config = _replace_transformer_fields(
-        config, sigma_reparam=False, normformer=False, head_scaling=False, token_shift=False, activation="gelu"
+        config,
+        sigma_reparam=False,
+        normformer=False,
+        head_scaling=False,
+        token_shift=False,
+        max_features=0,
+        activation="gelu",
     )
     agent = amago_config(config).agent
     return replace_agent_fields(
