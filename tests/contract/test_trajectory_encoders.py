@@ -70,9 +70,9 @@ def other_values(field: Field[Any]) -> list[Any]:
     return [choice for choice in choices if choice != field.default]
 
 
-WITH_MAXIMA = TransformerConfig(**TINY_SIZES, max_features=7)
+WITH_MAXIMA = TransformerConfig(**TINY_SIZES, num_running_maxima=7)
 ENCODERS = [variant for config_class in config_classes() for variant in variants(config_class)]
-ENCODERS.append(pytest.param(WITH_MAXIMA, id="TransformerConfig-max_features=7"))
+ENCODERS.append(pytest.param(WITH_MAXIMA, id="TransformerConfig-num_running_maxima=7"))
 every_encoder = pytest.mark.parametrize("config", ENCODERS)
 
 

@@ -21,7 +21,7 @@ ROTARY = {
     "agent.trajectory_encoder": {
         "position_embedding": "sinusoidal_and_rotary",
         "token_shift": True,
-        "max_features": 8,
+        "num_running_maxima": 8,
     }
 }
 CASES: dict[str, tuple[str, spaces.Space[Any], spaces.Space[Any], bool, dict[str, Any]]] = {

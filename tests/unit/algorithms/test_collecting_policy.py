@@ -121,7 +121,7 @@ def test_the_separate_gamma_acts_in_its_trials_and_the_acting_one_in_the_others(
     collecting, own, separate = policies(SEPARATE, action_space)
     assert isinstance(collecting, CollectingPolicy)
     for trial in range(5):
-        in_turn = (np.arange(ENVS) + trial) % 4 == 2
+        in_turn = (np.arange(ENVS) + trial) % 4 == 0
         for time in range(3):
             step = step_at(time, action_space)
             mixed, of_own, of_separate = (

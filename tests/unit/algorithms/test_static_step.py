@@ -39,7 +39,7 @@ from yamame.nets.static_step import PackedTensors, StaticStep
 ENVS, STEPS, CONTEXT = 3, 200, 12
 TINY = {"d_model": 16, "num_layers": 2}
 TRANSFORMER = TransformerConfig(num_heads=2, d_ff=32, **TINY)
-SHIFTED = replace(TRANSFORMER, token_shift=True, max_features=5, position_embedding="sinusoidal_and_rotary")
+SHIFTED = replace(TRANSFORMER, token_shift=True, num_running_maxima=5, position_embedding="sinusoidal_and_rotary")
 LEARNED = replace(TRANSFORMER, position_embedding="learned")
 GRU, FEEDFORWARD = GRUConfig(**TINY), FeedForwardConfig(**TINY)
 LINEAR, WINDOWED = LinearRecurrenceConfig(d_ff=32, **TINY), WindowedTransformerConfig(num_heads=2, d_ff=32, **TINY)

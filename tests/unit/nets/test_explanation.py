@@ -55,8 +55,8 @@ def test_the_heaviest_are_kept() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("token_shift", "max_features"), [(False, 0), (True, 5)])
-def test_explaining_is_the_forward_and_matrices_are_its_weights(token_shift: bool, max_features: int) -> None:
+@pytest.mark.parametrize(("token_shift", "num_running_maxima"), [(False, 0), (True, 5)])
+def test_explaining_is_the_forward_and_matrices_are_its_weights(token_shift: bool, num_running_maxima: int) -> None:
     config = TransformerConfig(
         d_model=16,
         num_layers=2,
@@ -64,7 +64,7 @@ def test_explaining_is_the_forward_and_matrices_are_its_weights(token_shift: boo
         d_ff=32,
         position_embedding="sinusoidal_and_rotary",
         token_shift=token_shift,
-        max_features=max_features,
+        num_running_maxima=num_running_maxima,
     )
     encoder = config.build(input_size=6, attention_window=9, max_timestep=40)
     assert isinstance(encoder, Transformer)

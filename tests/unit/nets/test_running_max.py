@@ -71,15 +71,15 @@ def test_a_ring_is_resumed() -> None:
 
 
 def test_a_negative_number_of_features_is_refused() -> None:
-    with pytest.raises(UserError, match="max_features"):
-        TransformerConfig(max_features=-1)
+    with pytest.raises(UserError, match="num_running_maxima"):
+        TransformerConfig(num_running_maxima=-1)
 
 
-@pytest.mark.parametrize("max_features", [0, 64])
-def test_which_symbols_were_named_is_learned_soon(max_features: int) -> None:
+@pytest.mark.parametrize("num_running_maxima", [0, 64])
+def test_which_symbols_were_named_is_learned_soon(num_running_maxima: int) -> None:
     """At the last of 24 steps, for each of 32 symbols, whether it was named."""
     torch.manual_seed(0)
-    config = TransformerConfig(d_model=32, num_layers=1, num_heads=2, d_ff=64, max_features=max_features)
+    config = TransformerConfig(d_model=32, num_layers=1, num_heads=2, d_ff=64, num_running_maxima=num_running_maxima)
     encoder = config.build(input_size=32, attention_window=25, max_timestep=25)
     head = torch.nn.Linear(32, 32)
     optimizer = torch.optim.Adam([*encoder.parameters(), *head.parameters()], lr=3e-3)
@@ -96,4 +96,4 @@ def test_which_symbols_were_named_is_learned_soon(max_features: int) -> None:
         optimizer.step()
         if update >= 350:
             right.append(((logits > 0) == (named > 0)).float().mean().item())
-    assert (sum(right) / len(right) > 0.95) == bool(max_features), sum(right) / len(right)
+    assert (sum(right) / len(right) > 0.95) == bool(num_running_maxima), sum(right) / len(right)

@@ -74,8 +74,8 @@ class CollectingPolicy(NetworkPolicy):
         if self._novelty is not None:
             self._acts_for_novelty_E.logical_and_(self._novelty.acts)
         self.explores_E = self._acts_for_novelty_E.cpu().numpy().copy()
-        # one trial before those of novelty, if the fractions are powers of two
-        separately_E = _is_turn(self._trial_E + 1, self._separate_fraction) & ~self.explores_E
+        # three trials before those of novelty would be, so that the default's quarter and eighth do not meet
+        separately_E = _is_turn(self._trial_E + 3, self._separate_fraction) & ~self.explores_E
         self._acts_separately_E.copy_(torch.from_numpy(separately_E))
 
     @override
@@ -121,5 +121,4 @@ def _copies_of_others(agent: Agent) -> tuple[NoveltyPolicy | None, Actor | None]
 
 def _is_turn(trial_E: Shaped[np.ndarray, "E"], fraction: float) -> Shaped[np.ndarray, "E"]:
     """Return in which environments `floor(trial * fraction)` rises with the next trial."""
-    turn_E: Shaped[np.ndarray, E] = np.floor((trial_E + 1) * fraction) > np.floor(trial_E * fraction)
-    return turn_E
+    return np.asarray(np.floor((trial_E + 1) * fraction) > np.floor(trial_E * fraction))

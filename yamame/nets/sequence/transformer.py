@@ -56,13 +56,13 @@ class TransformerConfig(TrajectoryEncoderConfig):
     token_shift: bool = False
     """Add the previous timestep to each token's embedding, so that one token holds an action and its outcome.
     Differs from the paper: not in it."""
-    max_features: int = 0
+    num_running_maxima: int = 0
     """Number of linear features of the timesteps whose maxima over the window are added to the states (`RunningMax`):
     what was seen once is found whatever was seen since. 0: none (paper)."""
 
     def __post_init__(self) -> None:
         check_range(self, "d_model", "num_layers", "num_heads", "d_ff", ge=1)
-        check_range(self, "max_features", ge=0)
+        check_range(self, "num_running_maxima", ge=0)
         check_range(self, "dropout", ge=0, lt=1)
         if self.d_model % self.num_heads:
             raise ConfigFieldError(
@@ -100,10 +100,10 @@ class Transformer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.blocks: list[TransformerBlock] = nn.ModuleList(TransformerBlock(config) for _ in range(config.num_layers))  # type: ignore[assignment]
         self.running_max: RunningMax | None = None
-        if config.max_features:
+        if config.num_running_maxima:
             self.running_max = RunningMax(
                 input_size=input_size,
-                num_features=config.max_features,
+                num_features=config.num_running_maxima,
                 state_size=config.d_model,
                 slots=attention_window,
             )
@@ -234,7 +234,7 @@ class TransformerState:
     shift: "ShiftState | None"
     """None without token shift."""
     ring: FeatureRing | None
-    """None without `max_features`."""
+    """None without `num_running_maxima`."""
 
     def state_dict(self) -> State:
         """Return copies of all tensors."""

@@ -238,7 +238,7 @@ def _naive(config: RunConfig) -> RunConfig:
         normformer=False,
         head_scaling=False,
         token_shift=False,
-        max_features=0,
+        num_running_maxima=0,
         activation="gelu",
     )
     agent = amago_config(config).agent
