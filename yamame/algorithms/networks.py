@@ -22,6 +22,12 @@ class NetworksConfig:
         """Return the config with other hidden layer widths of all heads. Subclasses add theirs."""
         return replace(self, actor=replace(self.actor, hidden_sizes=tuple(hidden_sizes)))
 
+    def unused_actor_remarks(self, *unused: str) -> list[str]:
+        """Return a line for each of these fields of the actor that is not at its default."""
+        default = type(self)().actor
+        changed = [name for name in unused if getattr(self.actor, name) != getattr(default, name)]
+        return [f"agent.actor.{name} has no effect with this algorithm" for name in changed]
+
     def like(self, other: "NetworksConfig") -> Any:
         """Return the config with the encoders of another one, and heads of the widths of its actor."""
         same = replace(self, timestep_encoder=other.timestep_encoder, trajectory_encoder=other.trajectory_encoder)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -91,11 +92,19 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
         )
 
     def _action_remarks(self, task: TaskSpec) -> list[str]:
-        choices = sum(num_choices(task.action_space))
+        space = policy_action_space(task.action_space)
+        choices, remarks = sum(num_choices(space)), []
+        exact = isinstance(space, spaces.Discrete) and not (self.agent.embeds(space) or self.agent.num_policy_samples)
+        if self.agent.actor.gradient == "replicator" and not exact:
+            remarks.append(
+                "agent.actor.gradient replicator has no effect here: it is for a single discrete choice, each of which "
+                "the critics evaluate"
+            )
         if choices <= MAX_QUICK_CHOICES:
-            return []
-        num_gammas = len(self.agent.all_gammas(policy_action_space(task.action_space)))
+            return remarks
+        num_gammas = len(self.agent.all_gammas(space))
         return [
+            *remarks,
             f"an action has {choices:,} choices, for each of which an update computes {num_gammas} probabilities a "
             f"timestep: on a CPU it may take {1 + choices / MAX_QUICK_CHOICES:.0f} times as long as with ten. Fewer "
             "choices, a Box, or --agent.multi-gamma false make it faster"

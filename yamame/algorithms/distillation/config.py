@@ -74,7 +74,8 @@ class DistillationConfig(AlgorithmConfig, SupportsExport):
     @override
     def remarks(self, task: TaskSpec, *, offline_only: bool = False) -> list[str]:
         leaves = flatten_space(strip_action_mask(task.observation_space, task.action_mask_key))
-        return self.agent.timestep_encoder.remarks(leaves)
+        unused = self.agent.unused_actor_remarks("probability_clip", "clip_evaluation", "gradient")
+        return [*self.agent.timestep_encoder.remarks(leaves), *unused]
 
     @override
     def build_model(self, task: TaskSpec, *, context_length: int) -> DistillationAgent:

@@ -112,7 +112,8 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
     @override
     def remarks(self, task: TaskSpec, *, offline_only: bool = False) -> list[str]:
         leaves = flatten_space(strip_action_mask(task.observation_space, task.action_mask_key))
-        return self.agent.timestep_encoder.remarks(leaves)
+        unused = self.agent.unused_actor_remarks("clip_evaluation", "gradient")
+        return [*self.agent.timestep_encoder.remarks(leaves), *unused]
 
     @override
     def build_policy(

@@ -1,0 +1,48 @@
+"""Fields of the actor that have no effect with an algorithm, or on a kind of action, are named at the start."""
+
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from yamame.algorithms.selection import algorithm_config, available_algorithms
+from yamame.data.schema import TaskSpec
+from yamame.nets.heads.actor import ActorConfig
+
+CHANGED = {"probability_clip": (0.01, 0.9), "clip_evaluation": False, "gradient": "replicator"}
+USED = {"amago": set(CHANGED), "recurrent_sac": {"probability_clip"}}
+
+
+def task_of(action_space: gymnasium.Space[object]) -> TaskSpec:
+    observation_space = spaces.Dict({"observation": spaces.Box(-1.0, 1.0, (3,), np.float32)})
+    return TaskSpec(
+        observation_space=observation_space, action_space=action_space, horizon=4, action_mask_key="action_mask"
+    )
+
+
+def remarks(name: str, action_space: gymnasium.Space[object], **changes: object) -> list[str]:
+    config = algorithm_config(name)
+    agent = config.agent  # type: ignore[attr-defined]
+    changed = replace(agent, actor=replace(agent.actor, **changes))
+    return replace(config, agent=changed).remarks(task_of(action_space))  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", available_algorithms())
+@pytest.mark.parametrize("field", list(CHANGED))
+def test_fields_that_an_algorithm_does_not_use(name: str, field: str) -> None:
+    before = remarks(name, spaces.Discrete(3))
+    after = remarks(name, spaces.Discrete(3), **{field: CHANGED[field]})
+    unused = field not in USED.get(name, set())
+    expected = [f"agent.actor.{field} has no effect with this algorithm"] if unused else []
+    assert [line for line in after if line not in before] == expected
+    assert not any("agent.actor" in line for line in before)
+    assert getattr(ActorConfig(), field) != CHANGED[field]
+
+
+@pytest.mark.parametrize("space", [spaces.MultiDiscrete([2, 3]), spaces.Box(-1.0, 1.0, (2,)), spaces.MultiBinary(2)])
+def test_a_gradient_that_is_of_a_single_choice_alone(space: gymnasium.Space[object]) -> None:
+    assert not remarks("amago", space)
+    (line,) = remarks("amago", space, gradient="replicator")
+    assert line.startswith("agent.actor.gradient replicator has no effect here")
