@@ -107,7 +107,7 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
             *remarks,
             f"an action has {choices:,} choices, for each of which an update computes {num_gammas} probabilities a "
             f"timestep: on a CPU it may take {1 + choices / MAX_QUICK_CHOICES:.0f} times as long as with ten. Fewer "
-            "choices, a Box, or --agent.multi-gamma false make it faster"
+            "choices, a Box, or --agent.multi-gamma false make it faster",
         ]
 
     @override
