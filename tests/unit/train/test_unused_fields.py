@@ -1,15 +1,20 @@
 """Fields of the actor that have no effect with an algorithm, or on a kind of action, are named at the start."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
+from torch import Tensor
 
+import yamame
 from yamame.algorithms.selection import algorithm_config, available_algorithms
 from yamame.data.schema import TaskSpec
 from yamame.nets.heads.actor import ActorConfig
+from yamame.training.trained_run import load_trained_run
 
 CHANGED = {"probability_clip": (0.01, 0.9), "clip_evaluation": False, "gradient": "replicator"}
 USED = {"amago": set(CHANGED), "recurrent_sac": {"probability_clip"}}
@@ -46,3 +51,32 @@ def test_a_gradient_that_is_of_a_single_choice_alone(space: gymnasium.Space[obje
     assert not remarks("amago", space)
     (line,) = remarks("amago", space, gradient="replicator")
     assert line.startswith("agent.actor.gradient replicator has no effect here")
+
+
+def trained(run_dir: Path, name: str, **changes: object) -> tuple[dict[str, Tensor], float]:
+    """Return the weights after a few updates and the mean return."""
+    run = yamame.train(
+        "passive-tmaze",
+        env={"horizon": 3},
+        algorithm=name,
+        env_steps=96,
+        num_envs=4,
+        size="tiny",
+        eval={"trials": 4, "final_trials": 16, "num_envs": 4},
+        run_dir=run_dir,
+        quiet=True,
+        **{f"agent.actor.{field}": value for field, value in changes.items()},
+    )
+    assert run.result["updates"] > 0
+    return load_trained_run(run_dir).model.state_dict(), run.result["return_mean"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["amago", "ppo", "recurrent_sac"])
+def test_only_fields_that_are_used_change_a_run(name: str, tmp_path: Path) -> None:
+    used = USED.get(name, set())
+    changes = {field: value for field, value in CHANGED.items() if field not in used} or CHANGED
+    before, mean_before = trained(tmp_path / "before", name)
+    after, mean_after = trained(tmp_path / "after", name, **changes)
+    is_same = all(torch.equal(value, after[key]) for key, value in before.items()) and mean_before == mean_after
+    assert is_same == (changes is not CHANGED)
