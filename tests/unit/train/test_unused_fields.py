@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -53,7 +54,7 @@ def test_a_gradient_that_is_of_a_single_choice_alone(space: gymnasium.Space[obje
     assert line.startswith("agent.actor.gradient replicator has no effect here")
 
 
-def trained(run_dir: Path, name: str, **changes: object) -> tuple[dict[str, Tensor], float]:
+def trained(run_dir: Path, name: str, **changes: Any) -> tuple[dict[str, Tensor], float]:
     """Return the weights after a few updates and the mean return."""
     run = yamame.train(
         "passive-tmaze",
@@ -65,7 +66,7 @@ def trained(run_dir: Path, name: str, **changes: object) -> tuple[dict[str, Tens
         eval={"trials": 4, "final_trials": 16, "num_envs": 4},
         run_dir=run_dir,
         quiet=True,
-        **{f"agent.actor.{field}": value for field, value in changes.items()},
+        agent={"actor": changes},
     )
     assert run.result["updates"] > 0
     return load_trained_run(run_dir).model.state_dict(), run.result["return_mean"]
