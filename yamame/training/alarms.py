@@ -1,6 +1,7 @@
 """Alarms of `signal.alarm` and `signal.setitimer`, which an environment may set and leave behind."""
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,9 +22,9 @@ def named_alarms() -> Iterator[None]:
     """Raise `UserError` for an alarm without a handler, which would end the process silently.
 
     Timers that were started meanwhile are stopped at the end: their environments are closed. Also as a decorator. Does
-    nothing outside of the main thread, which alone can handle signals.
+    nothing on Windows, which has no timers, and outside of the main thread, which alone can handle signals.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
         return
     names = [name for name in _TIMERS if signal.getsignal(signal.Signals[name]) is signal.SIG_DFL]
@@ -42,7 +43,8 @@ def named_alarms() -> Iterator[None]:
 
 def _raise(number: int, frame: FrameType | None) -> None:
     name = signal.Signals(number).name
-    signal.setitimer(_TIMERS[name], 0.0)
+    if sys.platform != "win32":
+        signal.setitimer(_TIMERS[name], 0.0)
     raise UserError(
         f"an alarm fired ({name}) that the environment or the program has set, and for which it has no handler: "
         "stop the timer where the guarded code ends"
