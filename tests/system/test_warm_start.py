@@ -89,5 +89,40 @@ def test_what_does_not_fit_is_refused_in_one_line(
     assert "actor" in capsys.readouterr().err
 
 
+class Closes(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A cart-pole that counts its open instances."""
+
+    num_open = 0
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("CartPole-v1"))
+        Closes.num_open += 1
+
+    def close(self) -> None:
+        Closes.num_open -= 1
+        super().close()
+
+
+def test_a_run_that_cannot_start_closes_its_environments_and_is_removed(source: yamame.Run, tmp_path: Path) -> None:
+    """Weights that do not fit, or an algorithm that cannot take the actions, are found when the environments exist."""
+    others: dict[str, Any]
+    for others in ({"init_from": source, "size": "small", **_without_network()}, {"algorithm": "recurrent_sac"}):
+        settings = {**others, "learner.method": "td3"} if "algorithm" in others else {**others}
+        with pytest.raises(yamame.UserError) as caught:
+            yamame.train(Closes, run_dir=tmp_path / "run", **{"env.num_workers": 0, "num_envs": 4, **settings})
+        assert Closes.num_open == 0, caught.value
+        assert not (tmp_path / "run").exists()
+
+
+def test_frozen_random_weights_are_named(
+    source: yamame.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {**SMALL, "env_steps": 40, "learner": {"frozen": ENCODERS}}
+    for init_from, lines in (("", 1), (source, 0)):
+        yamame.train("CartPole-v1", init_from=init_from, run_dir=tmp_path / f"run{lines}", **settings)
+        expected = "learner.frozen keeps the random weights of timestep_encoder and trajectory_encoder"
+        assert capsys.readouterr().err.count(expected) == lines
+
+
 def _without_network() -> dict[str, Any]:
     return {name: value for name, value in SMALL.items() if name not in TINY_NETWORK}

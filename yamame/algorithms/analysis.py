@@ -104,7 +104,7 @@ class ValueFunction(ABC):
 
 
 class SupportsValues(ABC):
-    """Mix-in of an `AlgorithmConfig` whose models have critics."""
+    """Mix-in of an `AlgorithmConfig` whose models estimate values."""
 
     @abstractmethod
     def value_function(self, model: nn.Module, *, num_envs: int) -> ValueFunction:

@@ -108,6 +108,11 @@ class AlgorithmConfig(ABC):
         return False
 
     @property
+    def min_trials(self) -> int:
+        """Number of trials that must end before the first update."""
+        return 1
+
+    @property
     def needs_stored_data(self) -> bool:
         """Whether it learns from stored data alone: a run without any, or with trials of its own, is then refused."""
         return False
@@ -163,6 +168,10 @@ class AlgorithmConfig(ABC):
 
     def memory_remarks(self, task: TaskSpec, *, context_length: int) -> list[str]:
         """Return what is unusual about a context length for this agent, as `remarks` does about the task."""
+        return []
+
+    def random_weights_remarks(self) -> list[str]:
+        """Return what is unusual about a run that starts with random weights, as `remarks` does about the task."""
         return []
 
     def num_policies(self, model: nn.Module) -> int:

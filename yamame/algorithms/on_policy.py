@@ -12,7 +12,7 @@ from yamame.data.batch import Batch
 from yamame.data.codec import CorruptedRecordError
 from yamame.data.sampler import StoredWindow
 from yamame.data.store import ReplayStore
-from yamame.errors import check_range
+from yamame.errors import UserError, check_range
 
 Annotations = Mapping[str, Shaped[np.ndarray, "T ..."]]
 """Name -> what an algorithm has computed for every transition of a trial; `Batch.extras` has them."""
@@ -127,6 +127,11 @@ class NewTrials:
         self.iterations, self.transitions = state["iterations"], state["transitions"]
 
     def _new_windows(self, store: ReplayStore) -> list[StoredWindow]:
+        if store.has_evicted(self._first):
+            raise UserError(
+                "the replay is too small for the trials of an iteration, of which some were evicted before updates: "
+                "raise replay.capacity_trajectories or replay.capacity_bytes"
+            )
         windows = []
         for trial in (each for each in store.ids() if each >= self._first):
             try:

@@ -66,7 +66,8 @@ class Batch:
     max_padding: int
     """Maximum number of padding tokens; the same for every batch of a run."""
     extras: Mapping[str, Shaped[Tensor, "N ..."]] = field(default_factory=dict)
-    """`Trajectory.extras` by the same names; zeros where `loss_mask` is false."""
+    """`Trajectory.extras` by the same names; zeros where `loss_mask` is false, NaN for a trajectory without
+    them."""
 
     @property
     def num_segments(self) -> int:
@@ -190,8 +191,8 @@ def pack(
     authors' code pads every window to the longest of the batch.
 
     Args:
-        windows: Of trajectories with the same leaves and the same kind of action. Extras that only some of the
-            trajectories have are left out.
+        windows: Of trajectories with the same leaves and the same kind of action. Numbers among the extras
+            are NaN for trajectories without them; other extras that not all have are left out.
         pad_tokens_to_multiple_of: The number of tokens is padded to a multiple of this.
         pad_seqlen_to_multiple_of: `Batch.max_seqlen` is rounded up to a multiple of this.
         pad_windows_to_multiple_of: `Batch.num_segments` is rounded up to a multiple of this, by windows of no tokens.
@@ -231,9 +232,12 @@ def pack(
         leaves = [window.trajectory.read_observation(name, window.start, window.end + 1) for window in windows]
         observation[name] = torch.from_numpy(layout.concatenated(leaves))
     extras = {}
-    for name, extra in first.extras.items():
-        if all(name in trajectory.extras for trajectory in trajectories):
-            arrays = [trajectory.extras[name] for trajectory in trajectories]
+    for name, extra in {name: extra for one in trajectories for name, extra in one.extras.items()}.items():
+        if np.issubdtype(extra.dtype, np.floating) or all(name in one.extras for one in trajectories):
+            arrays = [
+                one.extras[name] if name in one.extras else np.full((len(one), *extra.shape[1:]), np.nan, extra.dtype)
+                for one in trajectories
+            ]
             extras[name] = torch.from_numpy(layout.leaving(arrays, extra.dtype))
     max_seqlen = _round_up(int(layout.num_tokens_B.max()), pad_seqlen_to_multiple_of)
     if longest_window is not None:

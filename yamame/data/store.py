@@ -217,6 +217,15 @@ class ReplayStore:
         known = {record_id for record_id in gone if record_id < deleted_before or record_id in quarantined}
         return sorted(gone - known), sorted(known)
 
+    def has_evicted(self, first_id: int) -> bool:
+        """Return whether the trajectory with this id or a newer one was evicted."""
+        with self._lock:
+            self._refresh()
+            if any(record_id >= first_id for record_id in self._eviction.evicted):
+                return True
+        with self._database.read() as reader:
+            return counter(reader, "deleted_before") > first_id
+
     def rollback(self, last_id: int) -> int:
         """Delete trajectories newer than `last_id`, restore those that they evicted; return the number of deleted ones.
 

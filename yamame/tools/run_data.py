@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from yamame.algorithms.selection import algorithm_name
 from yamame.data.codec import encode
 from yamame.data.database import RecordTag, is_store
 from yamame.data.minari import ExportResult, export_trajectories, read_trajectories
@@ -144,7 +145,11 @@ def import_into(path: Path, dataset: str, *, protected: bool) -> int:
     The run may train meanwhile and samples them from its next iteration on. Resuming the run keeps them.
     """
     source, run = _require_run(path)
-    task, replay = read_task_spec(run), read_config(run).replay
+    task, config = read_task_spec(run), read_config(run)
+    if config.algorithm.is_on_policy:
+        name = algorithm_name(config.algorithm)
+        raise UserError(f"{run} trains with {name}, which learns from the newest trials of its own policy alone")
+    replay = config.replay
     for number, trajectory in enumerate(read_trajectories(dataset, task)):
         try:
             encode(trajectory)

@@ -113,7 +113,9 @@ class RunCheckpoints:
         """
         try:
             rank_state, warnings = restore_state(checkpoint, self.components, self.distributed)
-            iteration = IterationState.from_state_dict(rank_state["iteration"])
+            iteration = IterationState.from_state_dict(
+                rank_state["iteration"], self.components.algorithm.compute.device
+            )
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
             raise checkpoint_mismatch_error(self.directory) from error
         if changed := changed_fields(checkpoint.state["config"], self.config):

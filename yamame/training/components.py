@@ -1,6 +1,7 @@
 """Components of a run, built from its config."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,6 @@ from yamame.distributed.sharding import compute_for_rank
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.vector.faults import restart_seed, restart_with_retries
-from yamame.errors import UserError
 from yamame.nets.compute import Compute, resolve_compute, use_deterministic_algorithms, use_device
 from yamame.nets.num_threads import kept_num_threads
 from yamame.nets.torch_defaults import torch_defaults
@@ -108,98 +108,104 @@ def build_components(
         distributed: This process among the learners. The main rank has the random streams of a single process.
         connection: Ray cluster that collects; None: this process collects.
     """
-    # 1. random streams and environments
-    sources = [absolute_if_exists(source) for source in config.offline.data]  # environments may change the directory
-    root = np.random.SeedSequence(config.seed)
-    root = root.spawn(_NUM_STREAMS + distributed.rank)[-1] if distributed.rank else root
-    weights, learning, acting, exploring, sampling, environments = root.spawn(_NUM_STREAMS)
-    env_seed = int(environments.spawn(restarts + 1)[-1].generate_state(1)[0])
-    steps_envs = not (config.offline.is_offline_only or connection)
-    num_envs = config.num_envs if steps_envs else config.env.required_num_envs or 1
-    build = partial(config.env.build, num_envs, env_seed)
-    # where only one can exist: the port of the one that was made to read its limits may take a moment to become free
-    closes = config.closes_training_envs
-    with kept_num_threads():
-        envs = restart_with_retries(build, "the training environment", []) if closes else build()
-    # 2. networks, on their device, and the algorithm
-    task = config.env.task_spec(envs)
-    try:
+    with ExitStack() as opened:  # if anything raises, what was opened before is closed
+        # 1. random streams and environments
+        sources = [
+            absolute_if_exists(source) for source in config.offline.data
+        ]  # environments may change the directory
+        root = np.random.SeedSequence(config.seed)
+        root = root.spawn(_NUM_STREAMS + distributed.rank)[-1] if distributed.rank else root
+        weights, learning, acting, exploring, sampling, environments = root.spawn(_NUM_STREAMS)
+        env_seed = int(environments.spawn(restarts + 1)[-1].generate_state(1)[0])
+        steps_envs = not (config.offline.is_offline_only or connection)
+        num_envs = config.num_envs if steps_envs else config.env.required_num_envs or 1
+        build = partial(config.env.build, num_envs, env_seed)
+        # where only one can exist: the port of the one made to read its limits may take a moment to become free
+        closes = config.closes_training_envs
+        with kept_num_threads():
+            envs = restart_with_retries(build, "the training environment", []) if closes else build()
+        opened.callback(envs.close)
+        # 2. networks, on their device, and the algorithm
+        task = config.env.task_spec(envs)
         check_memory(config, task)
-    except UserError:
-        envs.close()
-        raise
-    context_length = config.resolved_context_length
-    model = build_model(config.algorithm, task, context_length=context_length, seed=int(weights.generate_state(1)[0]))
-    compute = resolve_run_compute(config, distributed)
-    use_device(compute.device)
-    if compute.deterministic:
-        use_deterministic_algorithms()
-    with torch_defaults():
-        algorithm = config.algorithm.build(
-            model, compute=compute, generator=_torch_generator(learning, compute.device), distributed=distributed
+        context_length = config.resolved_context_length
+        model = build_model(
+            config.algorithm, task, context_length=context_length, seed=int(weights.generate_state(1)[0])
         )
-    # 3. stores of the run's own and of offline trajectories
-    finish_interrupted_repair(replay_directory)
-    store = ReplayStore(
-        replay_directory,
-        capacity_trajectories=config.replay.capacity_trajectories,
-        capacity_bytes=config.replay.capacity_bytes,
-        cache_bytes=config.replay.cache_bytes,
-        compression_level=config.replay.compression_level,
-        retained_checkpoints=config.checkpoint.keep_latest_k,
-        schema=task.schema,
-    )
-    offline: ReplayStore | None = None
-    if config.offline.data:
-        offline = open_offline_store(
-            replay_directory.with_name(OFFLINE),
-            sources=sources,
-            task=task,
-            replay=config.replay,
-            find_stores=replay_dirs,
+        compute = resolve_run_compute(config, distributed)
+        use_device(compute.device)
+        if compute.deterministic:
+            use_deterministic_algorithms()
+        with torch_defaults():
+            algorithm = config.algorithm.build(
+                model, compute=compute, generator=_torch_generator(learning, compute.device), distributed=distributed
+            )
+        # 3. stores of the run's own and of offline trajectories
+        finish_interrupted_repair(replay_directory)
+        store = ReplayStore(
+            replay_directory,
+            capacity_trajectories=config.replay.capacity_trajectories,
+            capacity_bytes=config.replay.capacity_bytes,
+            cache_bytes=config.replay.cache_bytes,
+            compression_level=config.replay.compression_level,
+            retained_checkpoints=config.checkpoint.keep_latest_k,
+            schema=task.schema,
         )
-    # 4. where trajectories come from
-    experience: Experience
-    if connection:
-        pool = CollectorPool(config, connection, rank=distributed.rank, restarts=restarts)
-        experience = RayExperience(pool, envs, config)
-    elif config.offline.is_offline_only:
-        experience = StoredExperience(envs, env_steps=config.env_steps, num_envs=config.num_envs)
-    else:
-        rng = np.random.default_rng(exploring)
-        explorer = Explorer(config.exploration, envs.action_space, config.num_envs, rng)
-        experience = LocalExperience(
-            Collector(envs, config.env.task_name, explorer, config.fault_tolerance),
-            config.algorithm.build_policy(
-                model,
-                num_envs=config.num_envs,
-                generator=_torch_generator(acting, compute.device),
-                collects=True,
-                cuda_graph=compute.cuda_graph,
-            ),
-            deterministic=config.deterministic_actions,
-            rng=rng,
-            remake=partial(_remake, config, int(environments.generate_state(1)[0])),
+        opened.callback(store.close)
+        offline: ReplayStore | None = None
+        if config.offline.data:
+            offline = open_offline_store(
+                replay_directory.with_name(OFFLINE),
+                sources=sources,
+                task=task,
+                replay=config.replay,
+                find_stores=replay_dirs,
+            )
+            opened.callback(offline.close)
+        # 4. where trajectories come from
+        experience: Experience
+        if connection:
+            pool = CollectorPool(config, connection, rank=distributed.rank, restarts=restarts)
+            opened.callback(pool.close)
+            experience = RayExperience(pool, envs, config)
+        elif config.offline.is_offline_only:
+            experience = StoredExperience(envs, env_steps=config.env_steps, num_envs=config.num_envs)
+        else:
+            rng = np.random.default_rng(exploring)
+            explorer = Explorer(config.exploration, envs.action_space, config.num_envs, rng)
+            experience = LocalExperience(
+                Collector(envs, config.env.task_name, explorer, config.fault_tolerance),
+                config.algorithm.build_policy(
+                    model,
+                    num_envs=config.num_envs,
+                    generator=_torch_generator(acting, compute.device),
+                    collects=True,
+                    cuda_graph=compute.cuda_graph,
+                ),
+                deterministic=config.deterministic_actions,
+                rng=rng,
+                remake=partial(_remake, config, int(environments.generate_state(1)[0])),
+            )
+        # 5. batches
+        sampler = Sampler(
+            store,
+            config=config.replay,
+            context_length=context_length,
+            rng=np.random.default_rng(sampling),
+            relabel=Relabeler(config.replay.relabel),
+            prepare=partial(_pin_memory, device=compute.device) if compute.device.type == "cuda" else None,
+            offline=offline,
+            offline_windows=config.offline.num_windows(config.replay.batch_size),
+            cuda_graphs=compute.cuda_graph,
         )
-    # 5. batches
-    sampler = Sampler(
-        store,
-        config=config.replay,
-        context_length=context_length,
-        rng=np.random.default_rng(sampling),
-        relabel=Relabeler(config.replay.relabel),
-        prepare=partial(_pin_memory, device=compute.device) if compute.device.type == "cuda" else None,
-        offline=offline,
-        offline_windows=config.offline.num_windows(config.replay.batch_size),
-        cuda_graphs=compute.cuda_graph,
-    )
-    return TrainingComponents(
-        algorithm=algorithm,
-        experience=experience,
-        replay=Replay(store=store, sampler=sampler),
-        offline_store=offline,
-        statistics=TrialStats(),
-    )
+        opened.pop_all()  # all is built: the components close them
+        return TrainingComponents(
+            algorithm=algorithm,
+            experience=experience,
+            replay=Replay(store=store, sampler=sampler),
+            offline_store=offline,
+            statistics=TrialStats(),
+        )
 
 
 def resolve_run_compute(config: RunConfig, distributed: DistributedContext = SINGLE_PROCESS) -> Compute:

@@ -24,7 +24,8 @@ def describe_first_update(config: RunConfig) -> str:
 def is_first_update_late(config: RunConfig) -> bool:
     """Return whether a run that is to make updates may make its first one late, or none."""
     env_steps = config.first_update_env_steps
-    return bool(config.updates_per_env_step) and (env_steps is None or env_steps > _LATE * config.env_steps)
+    makes_updates = config.updates_per_env_step or config.algorithm.is_on_policy
+    return bool(makes_updates) and (env_steps is None or env_steps > _LATE * config.env_steps)
 
 
 def describe_missing_updates(config: RunConfig, *, trials: int, end_reason: str) -> str:
@@ -59,22 +60,23 @@ def _remedy(config: RunConfig) -> str:
     """Return the settings that let updates begin early in the run."""
     quarter = config.env_steps // 4
     if not _waits_for_trials(config):
-        if config.env_steps_of_updates(1) <= quarter:
+        if config.algorithm.is_on_policy or config.env_steps_of_updates(1) <= quarter:
             return f"pass env_steps_per_iteration={max(1, config.env_steps // 20)}, or more env_steps"
         starts = f"learning_starts below {config.learning_starts:,}, " if config.learning_starts else ""
         return f"pass {starts}a larger updates_per_env_step or more env_steps"
-    trial, num_envs, settings = config.env.max_trial_steps, config.num_envs, []
-    if config.env.required_num_envs is None and num_envs > 1:
-        num_envs = max(1, quarter // trial)
-        settings.append(f"num_envs={num_envs}")
-    if num_envs * trial > _LATE * config.env_steps:
-        settings.append(f"env_steps={4 * num_envs * trial}")
+    trials, settings = config.first_trials_env_steps(config.num_envs), []
+    fewer = max(1, quarter // config.env.max_trial_steps)
+    if config.env.required_num_envs is None and (of_fewer := config.first_trials_env_steps(fewer)) < trials:
+        trials = of_fewer
+        settings.append(f"num_envs={fewer}")
+    if trials > _LATE * config.env_steps:
+        settings.append(f"env_steps={4 * trials}")
     return f"pass {' and '.join(settings)}, or a smaller horizon if trials are shorter"
 
 
 def _waits_for_trials(config: RunConfig) -> bool:
     """Return whether the first update comes when the first trials end, rather than by the settings of updates."""
-    trials = config.num_envs * config.env.max_trial_steps
+    trials = config.first_trials_env_steps(config.num_envs)
     first_due = config.env_steps_of_updates(1) if config.updates_per_env_step else config.learning_starts + 1
     others = max(first_due, config.resolved_env_steps_per_iteration)
     return not config.offline.is_offline_only and trials >= others

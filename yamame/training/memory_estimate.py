@@ -83,7 +83,11 @@ def estimate_bytes(config: RunConfig, name: str, leaf: Leaf, leaves: Mapping[str
 def machine_bytes() -> int | None:
     """Return the memory of this machine, or of the container in which the process runs; None: unknown."""
     found: list[int] = []
-    if sys.platform != "win32" and {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= os.sysconf_names.keys():
+    if (
+        sys.platform != "win32"
+        and hasattr(os, "sysconf")
+        and {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= os.sysconf_names.keys()
+    ):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for path in _CGROUP_LIMITS:
         try:

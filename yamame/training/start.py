@@ -204,6 +204,7 @@ def _train_new(
                 task = config.env.task_spec(trainer.experience.environments)
                 remarks = [
                     *config.algorithm.remarks(task, offline_only=config.offline.is_offline_only),
+                    *([] if config.init_from else config.algorithm.random_weights_remarks()),
                     *offline,
                     *config.algorithm.memory_remarks(task, context_length=config.resolved_context_length),
                 ]
@@ -212,6 +213,8 @@ def _train_new(
             _write_run_files(trainer, metadata)
             return _train_and_evaluate(trainer, shown, quiet=quiet, track=track)
         except BaseException as error:
+            if trainer:
+                trainer.close()
             if distributed.is_main:
                 cannot_run = isinstance(error, UserError) and not (trainer and trainer.env_steps)
                 if cannot_run or not (directory / CONFIG).exists():
@@ -231,21 +234,28 @@ def _resume(
     shown, directory = directory, directory.absolute()
     with _locked(directory, distributed):
         trainer = Trainer(config, directory, resume=True, distributed=distributed, callbacks=callbacks)
-        if env_steps is not None and env_steps > trainer.env_steps:
-            trainer.train_past_end()
-        finished = trainer.is_finished()
-        if distributed.is_main:
-            warn_corrupted(trainer.skipped_corrupted)
-            for warning in trainer.resume_warnings:
-                print(warning, file=sys.stderr)
-            if not finished:
-                (directory / RESULT).unlink(missing_ok=True)
-                write_json(directory / CONFIG, to_json(trainer.config))
-        return _train_and_evaluate(trainer, shown, quiet=quiet, track=track)
+        try:
+            if env_steps is not None and env_steps > trainer.env_steps:
+                trainer.train_past_end()
+            finished = trainer.is_finished()
+            if distributed.is_main:
+                warn_corrupted(trainer.skipped_corrupted)
+                for warning in trainer.resume_warnings:
+                    print(warning, file=sys.stderr)
+                if not finished:
+                    (directory / RESULT).unlink(missing_ok=True)
+                    write_json(directory / CONFIG, to_json(trainer.config))
+            return _train_and_evaluate(trainer, shown, quiet=quiet, track=track)
+        except BaseException:
+            trainer.close()
+            raise
 
 
 def _train_and_evaluate(trainer: Trainer, shown: Path, *, quiet: bool, track: Sequence[str] | None) -> RunResult:
-    """Train, evaluate, write the result; close the trainer. `shown`: the run directory as the caller named it."""
+    """Train, evaluate, write the result. The trainer is closed unless this raises.
+
+    `shown`: the run directory as the caller named it.
+    """
     config, distributed = trainer.config, trainer.distributed
     tracking = Tracking(trainer.directory)
     try:
@@ -256,7 +266,8 @@ def _train_and_evaluate(trainer: Trainer, shown: Path, *, quiet: bool, track: Se
             print(f"{config.env.task_name}: {trainer.algorithm.compute}", file=sys.stderr)
             if trainer.state.random_baseline is None:
                 print(f"evaluating random actions over {config.eval.final_trials} trials", file=sys.stderr)
-        collects = config.updates_per_env_step and not config.offline.is_offline_only
+        makes_updates = config.updates_per_env_step or config.algorithm.is_on_policy
+        collects = makes_updates and not config.offline.is_offline_only
         announces = collects and (is_first_update_late(config) or not quiet)
         if distributed.is_main and (no_updates := describe_no_updates(config)):
             print(no_updates, file=sys.stderr)
@@ -278,7 +289,6 @@ def _train_and_evaluate(trainer: Trainer, shown: Path, *, quiet: bool, track: Se
         result = _write_result(trainer, shown, evaluation, stopped_by) if distributed.is_main else {}
         result = distributed.broadcast_object(result)
     except BaseException as error:
-        trainer.close()
         tracking.finish("failed")
         if isinstance(error, UserError) and trainer.env_steps:
             raise UserError(
@@ -316,7 +326,7 @@ def _write_result(trainer: Trainer, shown: Path, evaluation: RunResult | None, s
     write_json(trainer.directory / RESULT, result)
     trials = trainer.components.statistics.trials
     print_failed_trials("the run", failed=trainer.experience.counts().get(RESTARTS, 0.0), completed=trials)
-    if not updates and trainer.config.updates_per_env_step:
+    if not updates and (trainer.config.updates_per_env_step or trainer.config.algorithm.is_on_policy):
         print(describe_missing_updates(trainer.config, trials=trials, end_reason=state.end_reason), file=sys.stderr)
     return result
 

@@ -112,11 +112,10 @@ class IterationState:
         return {**vars(self), "metrics": dict(self.metrics), "update_metrics": stacked}
 
     @classmethod
-    def from_state_dict(cls, state: State) -> "IterationState":
-        """Return the state that `state_dict` was called on."""
-        return cls(
-            **{**state, "update_metrics": {key: list(values) for key, values in state["update_metrics"].items()}}
-        )
+    def from_state_dict(cls, state: State, device: torch.device) -> "IterationState":
+        """Return the state that `state_dict` was called on, with metrics on the device of the updates to come."""
+        update_metrics = {key: list(values.to(device)) for key, values in state["update_metrics"].items()}
+        return cls(**{**state, "update_metrics": update_metrics})
 
 
 def collect_state(

@@ -17,7 +17,6 @@ from yamame.distributed.ray.connection import connect_ranks
 from yamame.distributed.sharding import shard_config
 from yamame.distributed.signals import StopSignal
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
-from yamame.errors import UserError
 from yamame.metrics.logger import MetricLogger
 from yamame.metrics.progress import ProgressBar
 from yamame.nets.torch_defaults import check_shared_defaults, torch_defaults, with_torch_defaults
@@ -86,27 +85,29 @@ class Trainer:
                 connection=connection,
             )
         self.algorithm, self.experience = self.components.algorithm, self.components.experience
-        if config.init_from and not checkpoint:
-            load_initial_weights(self.algorithm.model, initial_weights)
-        with torch_defaults():
-            self.algorithm.broadcast_parameters()
         self.iteration = IterationState()
         self._background: BackgroundThread | None = None
-        if config.async_collection or config.ray.address:
-            self._background = BackgroundThread(computes=not config.ray.address, device=self.algorithm.compute.device)
         self._is_stopping, self._last_update_seconds = False, 0.0
-        self.logger = MetricLogger(directory) if distributed.is_main else None
-        self.checkpoints = RunCheckpoints(directory, config, self.components, distributed, self.logger)
-        self.evaluations = RunEvaluations(config, self.algorithm.model, self.experience, distributed)
+        self.logger: MetricLogger | None = None
         self.resume_warnings: list[str] = []
         """What could not be restored, one sentence each."""
-        if checkpoint:
-            try:
+        try:
+            if config.init_from and not checkpoint:
+                load_initial_weights(self.algorithm.model, initial_weights)
+            with torch_defaults():
+                self.algorithm.broadcast_parameters()
+            if config.async_collection or config.ray.address:
+                device = self.algorithm.compute.device
+                self._background = BackgroundThread(computes=not config.ray.address, device=device)
+            self.logger = MetricLogger(directory) if distributed.is_main else None
+            self.checkpoints = RunCheckpoints(directory, config, self.components, distributed, self.logger)
+            self.evaluations = RunEvaluations(config, self.algorithm.model, self.experience, distributed)
+            if checkpoint:
                 self.iteration, self.resume_warnings = self.checkpoints.restore(checkpoint)
-            except UserError:
-                self.close()
-                raise
-        self.decision = self._decide((), "")
+            self.decision = self._decide((), "")
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def env_steps(self) -> int:
@@ -115,7 +116,7 @@ class Trainer:
 
     def train(self, progress: ProgressBar) -> str:
         """Train; return the name of the signal that stopped the run, or "". A checkpoint is saved in either case."""
-        start, seconds_before = time.monotonic(), self.state.wall_seconds
+        start, seconds_before = time.perf_counter(), self.state.wall_seconds
         self.state = self.state.acting_as_in_training()
         with StopSignal() as stop, ExitStack() as at_end:
             self.state = self.evaluations.random_policy(self.state, stop)
@@ -126,7 +127,7 @@ class Trainer:
                 if self.iteration.phase != "done":
                     self._run_iteration(progress, stop)
                 improved = self._evaluate_if_due(stop)
-                self.state.wall_seconds = seconds_before + time.monotonic() - start
+                self.state.wall_seconds = seconds_before + time.perf_counter() - start
                 if self.iteration.phase == "done" and not self._is_stopping:
                     self._call_back("on_iteration")
                     self._log(progress)
@@ -134,7 +135,7 @@ class Trainer:
                 self.checkpoints.save_if_due(self.state, self.iteration, self.decision, is_best=improved)
             if not stop.sync(self.distributed):
                 self.state = self.evaluations.choose_policy(self.state, stop)
-            self.state.wall_seconds = seconds_before + time.monotonic() - start
+            self.state.wall_seconds = seconds_before + time.perf_counter() - start
             self.save_checkpoint()
         return stop.requested
 
@@ -156,7 +157,7 @@ class Trainer:
 
     def _run_iteration(self, progress: ProgressBar, stop: StopSignal) -> None:
         """Collect, store, decide and update, until the iteration is done or a signal arrives."""
-        started, env_steps, updates = time.monotonic(), self.env_steps, self.algorithm.num_updates
+        started, env_steps, updates = time.perf_counter(), self.env_steps, self.algorithm.num_updates
         # 1. collect, and store what has completed
         if self.iteration.phase == "start":
             # with what callbacks have logged at the start of the run
@@ -181,16 +182,16 @@ class Trainer:
             self._update(progress, stop.is_requested)
             if self.algorithm.num_updates >= self.decision.num_updates:
                 self.iteration.phase = "done"
-        seconds = time.monotonic() - started
+        seconds = time.perf_counter() - started
         self.state.train_seconds += seconds
         self.iteration.add_speeds(seconds, self.env_steps - env_steps, self.algorithm.num_updates - updates)
 
     def _collect(self, should_stop: ShouldStop) -> tuple[list[Trajectory], float]:
         """Make the remaining vector steps; return the completed trials and the seconds taken."""
-        started = time.monotonic()
+        started = time.perf_counter()
         trajectories, left = self.experience.collect(self.iteration.vector_steps_left, should_stop)
         self.iteration.vector_steps_left = left
-        return trajectories, time.monotonic() - started
+        return trajectories, time.perf_counter() - started
 
     def _store_and_decide(self, trajectories: list[Trajectory], collect_seconds: float, *, signal: str) -> None:
         """Append trajectories to the replay and decide what follows."""
@@ -226,7 +227,7 @@ class Trainer:
     def _update(self, progress: ProgressBar, should_stop: ShouldStop) -> None:
         """Make the updates that are decided, or those until a signal arrives."""
         algorithm, replay = self.algorithm, self.components.replay
-        started, waited = time.monotonic(), replay.sampler.wait_seconds
+        started, waited = time.perf_counter(), replay.sampler.wait_seconds
         replay.sampler.env_steps = self.env_steps
         self._is_stopping = self.distributed.any_rank(should_stop())
         updates = 0 if self._is_stopping else self.decision.num_updates - algorithm.num_updates
@@ -240,7 +241,7 @@ class Trainer:
             if self._is_stopping:
                 break
         algorithm.raise_if_diverged()
-        self._last_update_seconds = seconds = time.monotonic() - started
+        self._last_update_seconds = seconds = time.perf_counter() - started
         self.iteration.metrics |= {
             "time/update_seconds": seconds,
             "time/learner_wait_fraction": (replay.sampler.wait_seconds - waited) / seconds,

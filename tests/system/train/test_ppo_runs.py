@@ -56,6 +56,20 @@ def test_killed_between_updates_and_while_acting_it_is_the_same_run(tmp_path: Pa
     assert outcome(disturbed, config) == outcome(undisturbed, config)
 
 
+def test_trials_of_others_are_not_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    yamame.train("passive-tmaze", algorithm="ppo", run_dir=tmp_path / "run", quiet=True, **{"env.horizon": 5, **TINY})
+    capsys.readouterr()
+    assert main(["data", "import", str(tmp_path / "run"), "nowhere"]) == 2
+    assert "trains with ppo, which learns from the newest trials of its own policy alone" in capsys.readouterr().err
+
+
+def test_a_replay_that_is_too_small_for_an_iteration_ends_the_run_at_once(tmp_path: Path) -> None:
+    config = tiny_ppo(**{"replay.capacity_trajectories": 6})  # of 12 trials an iteration
+    run = start(tmp_path / "run", config)
+    with pytest.raises(UserError, match=r"the replay is too small .* raise replay\.capacity_trajectories"):
+        train(run, config)
+
+
 def test_stopped_between_two_updates_it_goes_on_with_the_next_minibatch(tmp_path: Path) -> None:
     """A signal ends an iteration between updates, and the checkpoint has the progress through its passes."""
     config = tiny_ppo()

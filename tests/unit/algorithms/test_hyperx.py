@@ -87,6 +87,7 @@ def replay_of(trials: list[Trajectory]) -> Any:
 
     store, sampler = Mock(spec=ReplayStore, total_appended=len(trials)), Mock(spec=Sampler)
     store.ids.return_value = list(range(len(trials)))
+    store.has_evicted.return_value = False
     store.get.side_effect = lambda trial, lazy: trials[trial]
     sampler.iter_windows.side_effect = windows
     return Mock(spec=Replay, store=store, sampler=sampler)
@@ -121,7 +122,7 @@ def test_bonuses_of_tokens_are_those_of_slow_loops() -> None:
     noise = torch.from_numpy(np.random.default_rng(5).standard_normal(mean.shape)).float()
     present = agent.novelty.encoder.inputs(features, batch.observation)
     vector = agent.decoder.encoder(features, batch.observation)
-    decoder, rewards = agent.decoder, of.vae.rewards
+    decoder, rewards = agent.decoder, of.vae.reward_stats
     for start, end in zip(batch.cu_seqlens[:-1].tolist(), batch.cu_seqlens[1:].tolist(), strict=True):
         for token in range(start + 1, end):
             hyper_state = torch.cat([present[token], moments[token]])
@@ -130,7 +131,7 @@ def test_bonuses_of_tokens_are_those_of_slow_loops() -> None:
             latent = mean[token] + noise[token] * (0.5 * log_variance[token]).exp()
             pair = torch.cat([vector[token - 1], vector[token]])
             hidden = decoder.activation(decoder.of_latent(latent) + decoder.of_transition(pair))
-            reward = (float(batch.reward[token - 1]) - rewards.mean) / rewards.deviation
+            reward = (float(batch.reward[token - 1]) - rewards.mean) / rewards.std
             assert error[token] == pytest.approx((float(decoder.mlp(hidden)[0]) - reward) ** 2, rel=1e-3, abs=1e-6)
 
 
@@ -162,12 +163,12 @@ def test_before_the_first_update_of_the_belief_no_reward_is_wrong() -> None:
 
 def test_the_deviation_is_that_of_all_discounted_returns_so_far() -> None:
     rng, found, all_sums = np.random.default_rng(0), ReturnDeviation(0.8), list[float]()
-    assert found.deviation == 0.0
+    assert found.std == 0.0
     for scale in (1000.0, 1.0, 0.01):
         trials = [scale * rng.random(length) for length in (4, 9)]
         found.update(trials)
         all_sums += [each for trial in trials for each in discounted(trial, 0.8)]
-        assert found.deviation == pytest.approx(np.std(all_sums), rel=1e-9)
+        assert found.std == pytest.approx(np.std(all_sums), rel=1e-9)
     other = ReturnDeviation(0.8)
     other.load_state_dict(found.state_dict())
     for each in (found, other):
@@ -211,7 +212,7 @@ def test_without_any_reward_so_far_the_unit_is_1(monkeypatch: pytest.MonkeyPatch
     raw = {NOVELTY: {trial: np.arange(length) / 7 for trial, length in enumerate(LENGTHS)}}
     monkeypatch.setattr(of, "_raw", lambda *_: raw)
     total = of.of_new_trials(replay, opened(replay))
-    np.testing.assert_allclose(total[2], 2.0 * np.arange(7) / 7 / of.deviations[NOVELTY].deviation)
+    np.testing.assert_allclose(total[2], 2.0 * np.arange(7) / 7 / of.deviations[NOVELTY].std)
 
 
 def test_bonuses_fall_linearly_to_0_over_the_run() -> None:
@@ -378,8 +379,9 @@ def test_a_bonus_that_is_not_finite_is_left_out_and_counted(broken: str, built: 
     other = NOVELTY if broken == RECONSTRUCTION else RECONSTRUCTION
     assert algorithm.metrics()[f"bonus/{other}"] > 0 and f"bonus/{broken}" not in algorithm.metrics()
     assert algorithm.bonuses.deviations[broken].state_dict() == before
-    assert algorithm.metrics()["optim/nonfinite_updates"] == algorithm.bonuses.num_nonfinite == 1
+    assert algorithm.metrics()["optim/nonfinite_updates"] == algorithm.bonuses.nonfinite_bonuses.total == 1
     algorithm.raise_if_diverged()
+    algorithm.bonuses.nonfinite.count(torch.tensor(True))  # an update of the predictor between two iterations
     algorithm.ppo.annotate(replay)
     with pytest.raises(UserError, match="consecutive updates"):
         algorithm.raise_if_diverged()
@@ -392,7 +394,7 @@ def test_an_update_of_the_predictor_that_is_not_finite_changes_no_weight() -> No
     before = copy.deepcopy(of.agent.novelty.predictor.state_dict())
     of.update(batch_of(some_trials()))
     assert all(torch.equal(each, before[name]) for name, each in of.agent.novelty.predictor.state_dict().items())
-    assert of.num_nonfinite == of.consecutive_nonfinite == 2
+    assert of.nonfinite.total == of.nonfinite.consecutive == 2
     with pytest.raises(UserError, match="consecutive updates"):
         of.raise_if_diverged()
 

@@ -25,7 +25,7 @@ from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.novelty import MAX_LEAF_NUMBERS, NoveltyPolicy, NoveltyPolicyConfig
 from yamame.algorithms.network_policy import NetworkPolicy
-from yamame.data.batch import Batch
+from yamame.data.batch import Batch, pack
 from yamame.data.goals import INSTRUCTION_KEY
 from yamame.errors import UserError
 
@@ -186,6 +186,29 @@ def test_it_stops_when_rewards_become_frequent_and_starts_when_they_get_rare_aga
             learner._novelty.is_due(batch_of(reward=reward), 1)
         acts.append(bool(novelty_of(learner).acts))
     assert acts == [True, False, True]
+
+
+def test_windows_of_padding_count_for_nothing() -> None:
+    learners = [learner_of(), learner_of()]
+    for learner, multiple in zip(learners, (1, 16), strict=True):
+        assert learner._novelty is not None
+        batch = pack(random_windows(0, (5, 9), DISCRETE), pad_windows_to_multiple_of=multiple)
+        learner._novelty.is_due(batch, 1)
+    (one, padded) = (learner.metrics()["bonus/rewarded_fraction"] for learner in learners)
+    assert padded == one > 0.0
+
+
+def test_the_last_observation_of_a_trial_becomes_familiar_where_actions_are_continuous() -> None:
+    """Its novelty is the reward of the last action: without visits, ending trials would stay worth most."""
+    learner = learner_of(CONTINUOUS, QUICK)
+    batch = batch_of_windows((2,) * 64, CONTINUOUS)
+    last = batch.token_mask & ~batch.loss_mask
+    place = torch.where(last, 1.0, -1.0).to(batch.reward.dtype)
+    observation = {"vector": place[:, None].expand(-1, 3), "cell": torch.zeros_like(batch.observation["cell"])}
+    batch = replace(batch, observation=observation)
+    for _ in range(150):
+        train_novelty(learner, batch)
+    assert novelty_in(learner, batch)[last].mean() == pytest.approx(64**-0.5, abs=0.05)
 
 
 def test_it_ends_after_its_updates() -> None:

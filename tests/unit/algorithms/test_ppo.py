@@ -103,11 +103,11 @@ def test_running_deviation_of_equal_weights_is_that_of_all_numbers() -> None:
     running = RunningDeviation(1e-9)
     for batch in numbers:
         running.update(batch)
-    assert running.deviation == pytest.approx(numbers.std(), rel=1e-6)
+    assert running.std == pytest.approx(numbers.std(), rel=1e-6)
     recent = RunningDeviation(0.5)
     for scale in (10.0, *[1.0] * 20):
         recent.update(scale * numbers[0])
-    assert recent.deviation == pytest.approx(numbers[0].std(), rel=1e-3)
+    assert recent.std == pytest.approx(numbers[0].std(), rel=1e-3)
 
 
 def test_policy_loss_against_a_slow_loop_and_its_gradient() -> None:

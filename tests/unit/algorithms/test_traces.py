@@ -1,5 +1,7 @@
 """Retrace targets: not optimistic when critics are noise, true when they are exact."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -67,3 +69,15 @@ def test_targets_of_exact_critics_are_the_true_values(trace_decay: float, pessim
     q_NKAG[batch.loss_mask] = value_TG[:-1].repeat(3, 1)[:, None, None].expand(-1, CRITICS, ACTIONS, -1)
     found = target_of(trace_decay, batch, q_NKAG, pessimistic=pessimistic)
     torch.testing.assert_close(found, value_TG[:-1].expand(3, -1, -1), rtol=0, atol=1e-5)
+
+
+def test_a_window_without_log_probabilities_has_one_step_targets_and_the_others_keep_their_traces() -> None:
+    recorded = batch_of(3, np.random.default_rng(0).normal(size=STEPS).astype(np.float32))
+    noise = torch.randn(len(recorded.reward), CRITICS, ACTIONS, len(GAMMAS), dtype=torch.float64)
+    log_prob_N = torch.where(recorded.segment_ids == 1, torch.nan, recorded.extras[ACTING_LOG_PROB])
+    mixed = replace(recorded, extras={ACTING_LOG_PROB: log_prob_N})
+    traces, one_step = (target_of(trace_decay, recorded, noise) for trace_decay in (0.6, 0.0))
+    found = target_of(0.6, mixed, noise)
+    assert found[[0, 2]].equal(traces[[0, 2]])
+    torch.testing.assert_close(found[1], one_step[1])
+    assert not torch.allclose(traces[1], one_step[1])

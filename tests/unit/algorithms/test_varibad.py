@@ -244,7 +244,7 @@ def test_it_goes_on_between_two_updates_to_the_bit(from_end: int, built: Any) ->
         make_updates(each)
     same = zip(one.algorithm.model.state_dict().values(), other.algorithm.model.state_dict().values(), strict=True)
     assert all(torch.equal(a, b) for a, b in same)
-    assert one.algorithm.vae.rewards.state_dict() == other.algorithm.vae.rewards.state_dict()
+    assert one.algorithm.vae.reward_stats.state_dict() == other.algorithm.vae.reward_stats.state_dict()
     assert one.algorithm.num_updates == other.algorithm.num_updates > due
 
 
@@ -285,10 +285,10 @@ def test_an_update_that_is_not_finite_changes_no_weight() -> None:
     of.raise_if_diverged()
     of.update(broken)
     assert all(torch.equal(a, b) for a, b in zip(before, of.agent.parameters(), strict=True))
-    assert of.num_nonfinite == of.consecutive_nonfinite == 2
+    assert of.nonfinite.total == of.nonfinite.consecutive == 2
     with pytest.raises(UserError, match="consecutive updates"):
         of.raise_if_diverged()
-    assert np.isfinite(of.rewards.deviation)
+    assert np.isfinite(of.reward_stats.std)
 
 
 @pytest.mark.parametrize("env", [RepeatPair, RepeatParts, ReachPoint, LegalMoves])

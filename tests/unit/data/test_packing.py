@@ -177,4 +177,9 @@ def test_extras_of_transitions_are_packed_by_name() -> None:
     assert batch.extras["value"].shape == (8, 3) and batch.extras["value"].dtype == torch.float64
     assert batch.slice_tokens(slice(1, 3)).extras["log_prob"].tolist() == [1.5, 0.0]
     assert batch.apply(lambda value: value[:4]).extras["value"].shape == (4, 3)
-    assert pack([*windows, Window(trajectory=without, start=0, length=4)]).extras == {}
+    for others in ([*windows, Window(trajectory=without, start=1, length=2)], windows):
+        found = pack([others[-1], *others[:-1]], pad_tokens_to_multiple_of=1).extras
+        assert found["log_prob"].isnan().sum() == 2 * (others is not windows)
+        assert found["value"].isnan().sum() == 6 * (others is not windows)
+    flags = replace(with_values, extras={"flag": np.ones(4, bool)})
+    assert pack([Window(trajectory=each, start=0, length=4) for each in (flags, without)]).extras == {}

@@ -37,6 +37,16 @@ def test_first_in_first_out(store: ReplayStore) -> None:
         assert_same(store.get(number), numbered(3, tag=number))
 
 
+def test_what_was_evicted_is_known_also_after_its_deletion(store: ReplayStore) -> None:
+    """Five are active, and five more are deleted only when others are evicted."""
+    for count, newest_evicted in ((5, -1), (6, 0), (16, 10)):
+        while store.total_appended < count:
+            store.append(numbered(3))
+        assert [store.has_evicted(first) for first in range(17)] == [first <= newest_evicted for first in range(17)]
+    with reopened(store) as again:
+        assert again.has_evicted(10) and not again.has_evicted(11)
+
+
 def test_append_all_is_append_of_each(store: ReplayStore) -> None:
     store.append(numbered(2))
     assert store.extend([numbered(3, tag=tag) for tag in range(1, 8)]) == list(range(1, 8))

@@ -4,13 +4,14 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from test_first_update import Ends, config
+from test_first_update import Endless, Ends, config
 
 import yamame
 from yamame.algorithms.selection import algorithm_config
 from yamame.recipes.settings.presets import apply_algorithm, replace_learner_fields
-from yamame.training.first_update import describe_no_updates
+from yamame.training.first_update import describe_first_update, describe_no_updates
 
 TINY = {"horizon": 2, "env_steps": 32, "num_envs": 2, "size": "tiny", "eval": {"trials": 2, "final_trials": 2}}
 
@@ -36,6 +37,30 @@ def test_a_run_that_only_collects_says_so(tmp_path: Path, capsys: pytest.Capture
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
+def test_a_run_on_policy_without_updates_says_so_at_its_start_and_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four trials must end before its first update."""
+    few = {**TINY, "horizon": 100, "env_steps": 300, "algorithm": "ppo"}
+    run = yamame.train(Endless, run_dir=tmp_path / "few", **few)
+    assert run.result["updates"] == 0
+    at_start, at_end = (line for line in capsys.readouterr().err.splitlines() if "update" in line)
+    needed = "if trials take all 100 steps in 2 environments, no update is made in 300 environment steps: "
+    assert at_start == f"{needed}pass env_steps=1600, or a smaller horizon if trials are shorter"
+    assert at_end == f"the run made no update: its policy is as untrained as at the start; {at_start}"
+    enough = yamame.train(Endless, run_dir=tmp_path / "enough", **{**few, "env_steps": 1_600})
+    metrics = enough.metrics()
+    first = metrics["env_steps"][np.flatnonzero(metrics["updates"] > 0)[0]]
+    assert first == enough.config.first_update_env_steps and "no update" not in capsys.readouterr().err
+
+
+def test_an_iteration_on_policy_longer_than_the_run_is_named() -> None:
+    long = apply_algorithm(config(4, env_steps=1_000), "ppo")
+    late = replace(long, env_steps_per_iteration=1_000)
+    assert describe_first_update(late).endswith("pass env_steps_per_iteration=50, or more env_steps")
+
+
 def test_what_no_loss_trains_is_named() -> None:
     usual = config(4, env_steps=1_000)
     with closing(usual.env.build(1, 0)) as envs:
@@ -48,5 +73,9 @@ def test_what_no_loss_trains_is_named() -> None:
     )
     no_critics = replace_learner_fields(usual, td=replace(losses.td, weight=0.0))
     assert not any("no loss" in remark for remark in usual.algorithm.remarks(task))
+    two_steps = replace_learner_fields(usual, td=replace(losses.td, n_step=2))
+    assert losses.td.trace_decay and "learner.td.n_step has no effect here" in " ".join(
+        two_steps.algorithm.remarks(task)
+    )
     assert "no loss trains the policy: " in " ".join(no_policy.algorithm.remarks(task))
     assert "no loss trains the critics: " in " ".join(no_critics.algorithm.remarks(task))

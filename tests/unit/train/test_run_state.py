@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
+import torch
 from tiny import tiny_config
 
 from yamame.recipes.settings.presets import amago_config, replace_agent_fields
 from yamame.run_config import EvalConfig
-from yamame.training.state import TrainState
+from yamame.training.state import IterationState, TrainState
 
 
 def test_two_solved_evaluations_in_a_row_end_a_run() -> None:
@@ -41,3 +42,13 @@ def test_a_choice_replaces_that_of_the_config(policy_index: int, mode_is_better:
     trained = TrainState(policy_index=policy_index, mode_is_better=mode_is_better).trained_config(config)
     assert amago_config(trained).agent.evaluation_gamma_index == policy_index
     assert trained.deterministic_actions == mode_is_better
+
+
+def test_metrics_of_an_interrupted_iteration_are_restored_on_the_device_of_the_updates() -> None:
+    stopped = IterationState(phase="update", update_metrics={"loss/td": [torch.tensor(1.0), torch.tensor(2.0)]})
+    state = stopped.state_dict()
+    assert state["update_metrics"]["loss/td"].device.type == "cpu"
+    here = IterationState.from_state_dict(state, torch.device("cpu"))
+    assert here.phase == "update" and [float(each) for each in here.update_metrics["loss/td"]] == [1.0, 2.0]
+    elsewhere = IterationState.from_state_dict(state, torch.device("meta"))
+    assert [each.device.type for each in elsewhere.update_metrics["loss/td"]] == ["meta", "meta"]

@@ -70,8 +70,13 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
             )
         return [*remarks, self._offline_remark()] if offline_only else remarks
 
+    @override
+    def random_weights_remarks(self) -> list[str]:
+        named = " and ".join(self.learner.frozen)
+        return [f"learner.frozen keeps the random weights of {named}, since there is no init_from"] if named else []
+
     def _loss_remarks(self) -> list[str]:
-        """Return what no loss trains, unless the run has losses of its own."""
+        """Return what no loss trains and what has no effect, unless the run has losses of its own."""
         learner = self.learner
         if learner.extra_losses:
             return []
@@ -80,6 +85,10 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
             remarks.append("no loss trains the policy: learner.policy_gradient.weight and filtered_bc.weight are 0")
         if not learner.td.weight:
             remarks.append("no loss trains the critics: learner.td.weight is 0")
+        if learner.td.trace_decay and learner.td.n_step > 1:
+            remarks.append(
+                "learner.td.n_step has no effect here: targets are traces, as learner.td.trace_decay is not 0"
+            )
         return remarks
 
     def _offline_remark(self) -> str:

@@ -100,9 +100,9 @@ class LearnerConfig:
 class Learner(Algorithm):
     """Updates the agent.
 
-    An update makes no host synchronization: counters of non-finite updates are tensors, which `raise_if_diverged`
-    reads. With several ranks, losses, gradients and statistics are means over the tokens of all ranks' batches; the
-    gradient is all-reduced once, and updates are not captured as CUDA graphs.
+    An update makes no host synchronization, but for novelty: counters of non-finite updates are tensors, which
+    `raise_if_diverged` reads. With several ranks, losses, gradients and statistics are means over the tokens of all
+    ranks' batches; the gradient is all-reduced once, and updates are not captured as CUDA graphs.
 
     Args:
         agent: Networks, which are moved to `compute.device`.
@@ -212,12 +212,12 @@ class Learner(Algorithm):
         self._last_batch = batch
         for optimizer in self._optimizers:
             optimizer.lr.fill_(self.config.lr_at(self.num_updates))
-        if self.num_updates % GRADIENT_NORM_INTERVAL == 1:
-            self._dropout_seeds.set(self.num_updates)
-            self._gradient_norms = self._measure_gradient_norms(batch)
         self._dropout_seeds.set(self.num_updates)
         has_separate = self._separate is not None and self.num_updates % UPDATE_INTERVAL == 0
         metrics = (self._update_all if has_separate else self._update)(batch)
+        if self.num_updates % GRADIENT_NORM_INTERVAL == 1:  # after it: before the first one there are no statistics
+            self._dropout_seeds.set(self.num_updates)
+            self._gradient_norms = self._measure_gradient_norms(batch)
         if self._novelty is not None and self._novelty.is_due(batch, self.num_updates):
             metrics = metrics | self._novelty.update(batch.to(self.compute.device, non_blocking=True))
         self._run_ahead.wait()
@@ -289,11 +289,11 @@ class Learner(Algorithm):
         # 4. one step for all parameters, then what follows them; on the device, an update that is not finite is undone
         norm, finite = self.optimizer.step(total)
         self._targets.update(config.tau * finite.to(norm.dtype))
-        if self._averages is not None:
-            self._averages.update(config.averaging_rate * finite.to(norm.dtype))
         if finite.is_cuda or not finite:  # a GPU would have to wait for the value
             for value, before in zip(self._running_stats, stats_before, strict=True):
                 value.copy_(torch.where(finite, value, before))
+        if self._averages is not None:
+            self._averages.update(config.averaging_rate * finite.to(norm.dtype))
         agent.absorb_value_scale()
         self._nonfinite.count(finite)
         if with_separate and self._separate is not None:

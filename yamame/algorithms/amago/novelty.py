@@ -61,8 +61,8 @@ class NoveltyPolicyConfig:
     num_updates: int = 0
     """Updates of the run in which it learns and acts; positive if `trial_fraction` is."""
     max_rewarded_fraction: float = 0.04
-    """Fraction of the windows of recent batches with a positive reward from which on it neither learns nor acts. With
-    0.25, MiniGrid DoorKey, which random actions solve in 4 % of the trials, ends at 0.88 instead of 0.96."""
+    """It neither learns nor acts while this fraction of the windows of recent batches or more has a positive reward.
+    With 0.25, MiniGrid DoorKey, which random actions solve in 4 % of the trials, ends at 0.88 instead of 0.96."""
     gamma: float = 0.98
     """Discount factor of novelty."""
     n_step: int = 5
@@ -237,8 +237,9 @@ class NoveltyLearner:
         if num_updates > config.num_updates:
             is_due = False
         else:
-            windows = batch.segment_ids[(batch.reward > 0) & batch.loss_mask].unique().numel()
-            counts = torch.tensor([windows, batch.num_segments], dtype=torch.float64, device=self._device)
+            rewarded = batch.segment_ids[(batch.reward > 0) & batch.loss_mask].unique().numel()
+            windows = int((batch.cu_seqlens.diff() > 0).sum())  # others are padding
+            counts = torch.tensor([rewarded, windows], dtype=torch.float64, device=self._device)
             self._distributed.all_reduce_sum_(counts)
             fraction = float(counts[0] / counts[1])
             before = fraction if self.rewarded_fraction is None else self.rewarded_fraction
@@ -287,10 +288,11 @@ class NoveltyLearner:
         )
         policy.value_code.update(target_N1, batch.loss_mask, distributed)
 
-        num_transitions = batch.loss_mask.sum().to(novelty_N.dtype)
-        distributed.all_reduce_sum_(num_transitions)
-        fraction = batch.loss_mask.sum() / num_transitions.clamp(min=1)
-        loss = fraction * self._loss(batch, input_NI, policy.value_code.normalize(target_N1), error_N)
+        num_visits = visited_N.sum().to(novelty_N.dtype)
+        distributed.all_reduce_sum_(num_visits)
+        losses_N = self._losses(batch, input_NI, policy.value_code.normalize(target_N1))
+        losses_N1 = (torch.where(batch.loss_mask, losses_N, 0.0) + error_N)[:, None]
+        loss = visited_N.sum() / num_visits.clamp(min=1) * masked_mean(losses_N1, visited_N)[0]
         self.optimizer.zero_grad()
         loss.backward()
         total = loss.detach()
@@ -301,14 +303,10 @@ class NoveltyLearner:
             value.copy_(torch.where(finite, value, old))
         return {"bonus/mean_novelty": policy.mean_novelty.clone()}
 
-    def _loss(
-        self,
-        batch: Batch,
-        input_NI: Float[Tensor, "N I"],
-        target_N1: Float[Tensor, "N 1"],
-        error_N: Float[Tensor, "N"],
-    ) -> Float[Tensor, ""]:
-        """Return the sum of the losses of critics, policy and counter, averaged over the transitions."""
+    def _losses(
+        self, batch: Batch, input_NI: Float[Tensor, "N I"], target_N1: Float[Tensor, "N 1"]
+    ) -> Float[Tensor, "N"]:
+        """Return the sum of the losses of critics and policy."""
         policy, code = self.policy, self.policy.value_code
         distribution = policy.actor(input_NI, batch.action_mask)
         noise = policy.actor.sample_noise(input_NI, self._generator)
@@ -316,8 +314,7 @@ class NoveltyLearner:
         td_N = code.loss(output, target_N1).mean(dim=(1, 2))
         value_N = (code.scale_G.clone() * q_policy.min(dim=1).values + code.shift_G.clone()).mean(dim=1)
         objective_N = value_N + policy.config.entropy_coef * distribution.entropy(noise).mean(dim=1)
-        losses_N1 = (_TD_WEIGHT * td_N - objective_N + error_N)[:, None]
-        return masked_mean(losses_N1, batch.loss_mask)[0]
+        return _TD_WEIGHT * td_N - objective_N
 
     @torch.no_grad()
     def _target_values(

@@ -31,7 +31,7 @@ from yamame.nets.heads.actor import Actor, ActorConfig
 from yamame.nets.heads.critic import CriticConfig
 
 UPDATE_INTERVAL = 8
-"""Updates of the agent for one of the separate heads, which takes a third of the time of one of the agent."""
+"""Updates of the agent for each update of the separate heads, which takes a third of the time."""
 _NUM_CRITICS = 2
 """Both are in every target, so that none is drawn and the random numbers of other updates stay the same."""
 

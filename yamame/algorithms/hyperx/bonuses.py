@@ -8,7 +8,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from yamame.algorithms.base import Metrics, Replay
-from yamame.algorithms.divergence import check_divergence
+from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
 from yamame.algorithms.hyperx.agent import HyperXAgent
 from yamame.algorithms.hyperx.return_deviation import ReturnDeviation
 from yamame.algorithms.hyperx.settings import HyperXLearnerConfig
@@ -58,8 +58,10 @@ class ExplorationBonuses:
         self.task = ReturnDeviation(agent.gamma)
         self.deviations = {name: ReturnDeviation(agent.gamma) for name in (NOVELTY, RECONSTRUCTION)}
         self.num_updates = 0
-        self.num_nonfinite = 0
-        self.consecutive_nonfinite = 0
+        self.nonfinite = NonfiniteCounter(compute.device)
+        """Updates of the predictor."""
+        self.nonfinite_bonuses = NonfiniteCounter(compute.device)
+        """Iterations with a bonus that was not finite."""
         self._of_iteration: dict[str, float] = {}
         self._last_batch: Batch | None = None
 
@@ -67,14 +69,14 @@ class ExplorationBonuses:
     def of_new_trials(self, replay: Replay, trials: NewTrials) -> _PerTrial:
         """Update the deviations by the new trials; return what is added to the rewards of each of them.
 
-        A bonus with a number that is not finite is left out of the iteration, and counts as a non-finite update.
+        A bonus with a number that is not finite is left out of the iteration, which is counted.
         """
         rewards = {
             trial: replay.store.get(trial, lazy=True).reward.astype(np.float64)
             for trial in dict.fromkeys(window.trajectory_id for window in trials.windows)
         }
         self.task.update(list(rewards.values()))
-        unit, scale = self.task.deviation or 1.0, self.config.bonus_scale_at(trials.transitions)
+        unit, scale = self.task.std or 1.0, self.config.bonus_scale_at(trials.transitions)
         weights = {NOVELTY: self.config.novelty_weight, RECONSTRUCTION: self.config.reconstruction_weight}
         total = {trial: np.zeros(len(reward)) for trial, reward in rewards.items()}
         self._of_iteration = {"bonus/scale": scale}
@@ -84,7 +86,7 @@ class ExplorationBonuses:
                 is_finite = False
                 continue
             self.deviations[name].update(list(bonus.values()))
-            divisor = self.deviations[name].deviation or 1.0
+            divisor = self.deviations[name].std or 1.0
             added = {
                 trial: unit * scale * weights[name] * np.minimum(each / divisor, self.config.bonus_clip)
                 for trial, each in bonus.items()
@@ -92,7 +94,7 @@ class ExplorationBonuses:
             for trial, each in added.items():
                 total[trial] += each
             self._of_iteration[f"bonus/{name}"] = float(np.concatenate(list(added.values())).mean())
-        self._count(is_finite)
+        self.nonfinite_bonuses.count(torch.tensor(is_finite, device=self.compute.device))
         return total
 
     def _raw(self, replay: Replay, trials: NewTrials) -> dict[str, _PerTrial]:
@@ -156,7 +158,7 @@ class ExplorationBonuses:
             loss = self.agent.novelty(hyper_state_KH[torch.from_numpy(chosen).to(hyper_state_KH.device)]).mean()
             loss.backward()
             _, finite = self.optimizer.step(loss.detach())
-            self._count(bool(finite))
+            self.nonfinite.count(finite)
             losses.append(loss.detach())
         return {"loss/novelty": torch.stack(losses).mean()}
 
@@ -170,17 +172,14 @@ class ExplorationBonuses:
         hyper_state_NH = agent.novelty.hyper_states(features_NF, batch, moments_NM)
         return hyper_state_NH[batch.token_mask & (batch.position_ids > 0)]
 
-    def _count(self, is_finite: bool) -> None:
-        self.num_nonfinite += not is_finite
-        self.consecutive_nonfinite = 0 if is_finite else self.consecutive_nonfinite + 1
-
     def metrics(self) -> dict[str, float]:
         """Return the mean bonuses of the last iteration, in units of reward."""
         return dict(self._of_iteration)
 
     def raise_if_diverged(self) -> None:
         """Raise `UserError` after `max_nonfinite_updates` consecutive bonuses or updates that were not finite."""
-        check_divergence(self.consecutive_nonfinite, self.config.max_nonfinite_updates, self._last_batch)
+        for each in (self.nonfinite, self.nonfinite_bonuses):
+            check_divergence(each.consecutive, self.config.max_nonfinite_updates, self._last_batch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next bonus depends on, besides weights."""
@@ -189,8 +188,8 @@ class ExplorationBonuses:
             "task": self.task.state_dict(),
             "deviations": {name: each.state_dict() for name, each in self.deviations.items()},
             "updates": self.num_updates,
-            "num_nonfinite": self.num_nonfinite,
-            "consecutive_nonfinite": self.consecutive_nonfinite,
+            **self.nonfinite.state_dict(),
+            "nonfinite_bonuses": self.nonfinite_bonuses.state_dict(),
             "of_iteration": dict(self._of_iteration),
         }
 
@@ -200,6 +199,8 @@ class ExplorationBonuses:
         self.task.load_state_dict(state["task"])
         for name, each in self.deviations.items():
             each.load_state_dict(state["deviations"][name])
-        self.num_updates, self.num_nonfinite = state["updates"], state["num_nonfinite"]
-        self.consecutive_nonfinite = state["consecutive_nonfinite"]
+        self.num_updates = state["updates"]
+        self.nonfinite.load_state_dict(state)
+        if "nonfinite_bonuses" in state:  # not in earlier checkpoints
+            self.nonfinite_bonuses.load_state_dict(state["nonfinite_bonuses"])
         self._of_iteration = dict(state["of_iteration"])

@@ -17,8 +17,8 @@ from yamame.nets.compute import CPU_FLOAT32, Compute
 class HyperX(VariBAD):
     """Exploration in hyper-states (Zintgraf et al. 2021).
 
-    An iteration is one of variBAD. Bonuses are added to the rewards that its advantages are of; what is stored and what
-    is reported has none. The batch of stored trials of each update of the belief then trains the predictor, too.
+    An iteration is one of variBAD. PPO computes advantages from rewards plus bonuses; stored and reported rewards have
+    none. The batch of stored trials of each update of the belief then trains the predictor, too.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class HyperX(VariBAD):
     @override
     def metrics(self) -> dict[str, float]:
         metrics = {**super().metrics(), **self.bonuses.metrics()}
-        metrics["optim/nonfinite_updates"] += self.bonuses.num_nonfinite
+        metrics["optim/nonfinite_updates"] += self.bonuses.nonfinite.total + self.bonuses.nonfinite_bonuses.total
         return metrics
 
     @override

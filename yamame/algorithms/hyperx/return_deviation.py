@@ -21,7 +21,7 @@ class ReturnDeviation:
         self._count = self._mean = self._square = 0.0
 
     @property
-    def deviation(self) -> float:
+    def std(self) -> float:
         """Standard deviation; 0 before the first trial."""
         return float(np.sqrt(self._square / self._count)) if self._count else 0.0
 

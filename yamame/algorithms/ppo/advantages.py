@@ -53,7 +53,7 @@ class RunningDeviation:
         return self._mean / self._weight if self._weight else 0.0
 
     @property
-    def deviation(self) -> float:
+    def std(self) -> float:
         """Standard deviation; 0 before the first batch."""
         if not self._weight:
             return 0.0

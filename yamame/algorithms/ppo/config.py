@@ -53,6 +53,11 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
 
     @property
     @override
+    def min_trials(self) -> int:
+        return self.learner.passes.min_trials
+
+    @property
+    @override
     def model_width(self) -> int:
         return self.agent.trajectory_encoder.state_size
 

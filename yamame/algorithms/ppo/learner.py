@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.base import Algorithm, Metrics, Replay
-from yamame.algorithms.divergence import check_divergence
+from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
 from yamame.algorithms.on_policy import Annotations, NewTrials, PassesConfig
 from yamame.algorithms.optimizer import ClippedAdamW, lr_decay
 from yamame.algorithms.ppo.advantages import RunningDeviation, generalized_advantages
@@ -66,8 +66,8 @@ class PPOLearnerConfig:
     max_staleness_weight: float = 2.0
     """Maximum importance weight of a transition whose trial was begun by an earlier policy (Hilton et al. 2022)."""
     target_kl: float | None = 0.02
-    """Estimate of the KL divergence from the policy before the iteration at whose 1.5-fold its updates end; None: all
-    are made."""
+    """The updates of an iteration end when the estimated KL divergence from the policy before it exceeds 1.5 times
+    this; None: all are made."""
     learning_rate: float = 1e-3
     """Learning rate of Adam."""
     lr_decay_env_steps: int = 0
@@ -136,8 +136,7 @@ class PPO(Algorithm):
         self.bonus: RewardBonus | None = None
         """Rewards of training alone; None: advantages are of the task's rewards."""
         self.num_updates = 0
-        self.num_nonfinite = 0
-        self.consecutive_nonfinite = 0
+        self.nonfinite = NonfiniteCounter(compute.device)
         self._annotations: dict[int, Annotations] = {}
         """Trial of the present iteration -> what was computed before its updates."""
         self._is_far = False
@@ -188,7 +187,7 @@ class PPO(Algorithm):
         self._spread.update(all_targets)
         shift, scale = 0.0, 1.0
         if config.normalize_advantages:
-            floor = config.min_advantage_scale * self._spread.deviation + 1e-8
+            floor = config.min_advantage_scale * self._spread.std + 1e-8
             shift, scale = float(all_advantages.mean()), max(float(all_advantages.std()), floor)
         spread = float(all_targets.var())
         self._of_iteration = {
@@ -268,25 +267,21 @@ class PPO(Algorithm):
         loss = of_policy + config.value_coef * of_value - config.entropy_coef_at(self.trials.transitions) * entropy
         loss.backward()
         norm, finite = self.optimizer.step(loss.detach())
+        self.nonfinite.count(finite)
         return {
             "loss/policy": of_policy.detach(),
             "loss/value": of_value.detach(),
             "actor/entropy": entropy.detach(),
             "optim/grad_norm": norm,
-            **self._distances(log_ratio_N.detach(), staleness_N, mask_N, finite),
+            **self._distances(log_ratio_N.detach(), staleness_N, mask_N),
         }
 
     @torch.no_grad()
-    def _distances(
-        self, log_ratio_N: Float[Tensor, "N"], staleness_N: Float[Tensor, "N"], mask_N: Tensor, finite: Tensor
-    ) -> Metrics:
-        """Count a non-finite update, end the iteration if the policy is far; return how far the policy has moved."""
+    def _distances(self, log_ratio_N: Float[Tensor, "N"], staleness_N: Float[Tensor, "N"], mask_N: Tensor) -> Metrics:
+        """Return how far the policy has moved; end the updates of the iteration if that is too far."""
         config = self.config
         # an unbiased estimate that is never negative: r - 1 - log r
         kl = masked_mean(log_ratio_N.expm1() - log_ratio_N, mask_N)
-        is_finite = bool(finite)
-        self.num_nonfinite += not is_finite
-        self.consecutive_nonfinite = 0 if is_finite else self.consecutive_nonfinite + 1
         self._is_far = config.target_kl is not None and float(kl) > _KL_MARGIN * config.target_kl
         clipped_N = (log_ratio_N.exp() - 1.0).abs() > config.clip
         return {
@@ -298,12 +293,12 @@ class PPO(Algorithm):
     @override
     def metrics(self) -> dict[str, float]:
         std = {name: float(value) for name, value in self.agent.value_code.metrics().items()}
-        return {"optim/nonfinite_updates": float(self.num_nonfinite), **self._of_iteration, **std}
+        return {"optim/nonfinite_updates": float(self.nonfinite.total), **self._of_iteration, **std}
 
     @override
     def raise_if_diverged(self) -> None:
         """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates."""
-        check_divergence(self.consecutive_nonfinite, self.config.max_nonfinite_updates, self._last_batch)
+        check_divergence(self.nonfinite.consecutive, self.config.max_nonfinite_updates, self._last_batch)
 
     @override
     def broadcast_parameters(self) -> None:
@@ -316,8 +311,7 @@ class PPO(Algorithm):
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
             "updates": self.num_updates,
-            "num_nonfinite": self.num_nonfinite,
-            "consecutive_nonfinite": self.consecutive_nonfinite,
+            **self.nonfinite.state_dict(),
             "trials": self.trials.state_dict(),
             "is_far": self._is_far,
             "of_iteration": dict(self._of_iteration),
@@ -333,8 +327,8 @@ class PPO(Algorithm):
         self.agent.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         load_generator_state(self.generator, state["generator"])
-        self.num_updates, self.num_nonfinite = state["updates"], state["num_nonfinite"]
-        self.consecutive_nonfinite, self._is_far = state["consecutive_nonfinite"], state["is_far"]
+        self.num_updates, self._is_far = state["updates"], state["is_far"]
+        self.nonfinite.load_state_dict(state)
         self.trials.load_state_dict(state["trials"])
         self._of_iteration = dict(state["of_iteration"])
         self._spread.load_state_dict(state["spread"])

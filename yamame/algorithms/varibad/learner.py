@@ -73,7 +73,7 @@ class VariBAD(Algorithm):
     @override
     def metrics(self) -> dict[str, float]:
         metrics = self.ppo.metrics()
-        return {**metrics, "optim/nonfinite_updates": metrics["optim/nonfinite_updates"] + self.vae.num_nonfinite}
+        return {**metrics, "optim/nonfinite_updates": metrics["optim/nonfinite_updates"] + self.vae.nonfinite.total}
 
     @override
     def raise_if_diverged(self) -> None:

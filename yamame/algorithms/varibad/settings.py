@@ -8,7 +8,7 @@ from yamame.errors import check_range
 
 @dataclass(frozen=True, kw_only=True)
 class VariBADLearnerConfig(PPOLearnerConfig):
-    """Those of PPO, and of the variational autoencoder."""
+    """Losses of PPO and of the variational autoencoder."""
 
     vae_updates_per_iteration: int = 3
     """Updates of belief and decoder after those of PPO."""

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from yamame.algorithms.base import Metrics, Replay
-from yamame.algorithms.divergence import check_divergence
+from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
 from yamame.algorithms.optimizer import ClippedAdamW
 from yamame.algorithms.ppo.advantages import RunningDeviation
 from yamame.algorithms.varibad.agent import VariBADAgent
@@ -61,10 +61,9 @@ class BeliefLearner:
             agent.belief_parameters(), weight_decay=0.0, max_grad_norm=config.vae_max_grad_norm
         )
         self.optimizer.lr.fill_(config.vae_learning_rate)
-        self.rewards = RunningDeviation(_REWARD_RATE)
+        self.reward_stats = RunningDeviation(_REWARD_RATE)
         self.num_updates = 0
-        self.num_nonfinite = 0
-        self.consecutive_nonfinite = 0
+        self.nonfinite = NonfiniteCounter(compute.device)
         self._last_batch: Batch | None = None
 
     def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
@@ -121,9 +120,7 @@ class BeliefLearner:
         loss = (error + self.config.kl_weight * torch.where(decoded_BM, kl_BM, 0.0).sum()) / count
         loss.backward()
         norm, finite = self.optimizer.step(loss.detach())
-        is_finite = bool(finite)
-        self.num_nonfinite += not is_finite
-        self.consecutive_nonfinite = 0 if is_finite else self.consecutive_nonfinite + 1
+        self.nonfinite.count(finite)
         return {
             "loss/reconstruction": (error / count).detach(),
             "loss/belief_kl": masked_mean(kl_N.detach(), batch.token_mask),
@@ -144,35 +141,34 @@ class BeliefLearner:
         reward_N = batch.reward.double()
         rewards = reward_N[batch.loss_mask].cpu().numpy()
         if np.isfinite(rewards).all():
-            self.rewards.update(rewards)
+            self.reward_stats.update(rewards)
         return self.normalize_rewards(batch)
 
     def normalize_rewards(self, batch: Batch) -> Float[Tensor, "N"]:
         """Return (reward - mean) / deviation of all tokens, by the statistics of the batches of updates so far."""
         reward_N = batch.reward.double()
-        scale = max(self.rewards.deviation, _MIN_RELATIVE_DEVIATION * abs(self.rewards.mean)) or 1.0
-        return ((reward_N - self.rewards.mean) / scale).to(batch.reward.dtype)
+        scale = max(self.reward_stats.std, _MIN_RELATIVE_DEVIATION * abs(self.reward_stats.mean)) or 1.0
+        return ((reward_N - self.reward_stats.mean) / scale).to(batch.reward.dtype)
 
     def raise_if_diverged(self) -> None:
         """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates."""
-        check_divergence(self.consecutive_nonfinite, self.config.max_nonfinite_updates, self._last_batch)
+        check_divergence(self.nonfinite.consecutive, self.config.max_nonfinite_updates, self._last_batch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next update depends on, besides weights and generator."""
         return {
             "optimizer": self.optimizer.state_dict(),
-            "rewards": self.rewards.state_dict(),
+            "rewards": self.reward_stats.state_dict(),
             "updates": self.num_updates,
-            "num_nonfinite": self.num_nonfinite,
-            "consecutive_nonfinite": self.consecutive_nonfinite,
+            **self.nonfinite.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the result of `state_dict`."""
         self.optimizer.load_state_dict(state["optimizer"])
-        self.rewards.load_state_dict(state["rewards"])
-        self.num_updates, self.num_nonfinite = state["updates"], state["num_nonfinite"]
-        self.consecutive_nonfinite = state["consecutive_nonfinite"]
+        self.reward_stats.load_state_dict(state["rewards"])
+        self.num_updates = state["updates"]
+        self.nonfinite.load_state_dict(state)
 
 
 def _token_mask(batch: Batch) -> Bool[Tensor, "B S"]:

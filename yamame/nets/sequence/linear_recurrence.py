@@ -47,7 +47,7 @@ class LinearRecurrenceConfig(TrajectoryEncoderConfig):
     def build(self, *, input_size: int, attention_window: int, max_timestep: int) -> "LinearRecurrence":
         """Return the encoder. It depends on all timesteps since the start of the window.
 
-        At the start of training its hidden units forget within 1 to about `attention_window` timesteps.
+        At the start of training its hidden units forget within 2 to about `attention_window` timesteps.
         """
         return LinearRecurrence(self, input_size=input_size, longest_memory=attention_window)
 

@@ -65,7 +65,7 @@ class TDLoss:
         check_range(self, "trace_decay", ge=0, le=1)
 
     def uses_traces(self, batch: Batch) -> bool:
-        """Return whether targets use the actions of the data: not without their log-probabilities."""
+        """Return whether targets use the actions of the data: not where none of their log-probabilities are known."""
         return self.trace_decay > 0 and ACTING_LOG_PROB in batch.extras
 
     def td_target(
@@ -84,7 +84,7 @@ class TDLoss:
         critic therefore has a recursion of its own, and the minimum is that of the finished targets.
 
         A trace is lambda min(1, pi(a | s) / mu(a | s)), with the probability mu that the collector recorded. Data
-        without it, such as imported datasets, has `n_step` targets.
+        without it, such as imported datasets, has one-step targets.
 
         `pessimistic`: the minimum of the sampled critics; otherwise their mean.
         """
@@ -97,10 +97,11 @@ class TDLoss:
                 valid_N=batch.loss_mask,
                 value_NG=self._reduce_critics(values.q_policy_NKG, generator, pessimistic=pessimistic),
                 gammas_G=gammas_G,
-                n=self.n_step,
+                n=1 if self.trace_decay else self.n_step,
             )
-        log_ratio_NG = values.log_prob_NG - batch.extras[ACTING_LOG_PROB][:, None]
-        trace_NG = self.trace_decay * log_ratio_NG.clamp(max=0.0).exp()
+        recorded_N1 = batch.extras[ACTING_LOG_PROB][:, None]
+        ratio_NG = (values.log_prob_NG - recorded_N1).clamp(max=0.0).exp()
+        trace_NG = self.trace_decay * torch.where(recorded_N1.isnan(), 0.0, ratio_NG)
         num_critics = values.q_policy_NKG.shape[1]
         # a column for each critic and gamma
         target_NC = trace_target(
