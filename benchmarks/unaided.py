@@ -4,7 +4,8 @@ python benchmarks/unaided.py [--output-dir runs/unaided] [--seeds 0 1 2] [--task
 
 Flags of the config, such as --learner.tau 0.01, change the default of every task. The score of a run is
 (return - random) / (good - random), within [0, 1], over the 256 trials after training. Finished runs are kept and
-stopped ones are resumed, so the same command can be given again at any time; Ctrl-C stops with checkpoints.
+stopped ones are resumed, so the same command can be given again at any time; Ctrl-C stops with checkpoints. Other flags
+need another folder.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 from unaided_tasks import TASKS
 
+from yamame.config.differences import first_difference
 from yamame.config.flags import parse_flags
 from yamame.errors import UserError
 from yamame.metrics.confidence import aggregate
@@ -32,7 +34,7 @@ from yamame.tools.study.execute import finished_result
 from yamame.tools.study.report import markdown_table
 from yamame.training import start as runs
 from yamame.training.evaluate import evaluate_random_policy
-from yamame.training.run_files import RunMetadata
+from yamame.training.run_files import RunMetadata, read_config
 
 RANDOM_TRIALS = 1024
 
@@ -44,6 +46,7 @@ def main() -> int:
             make_config(name, 0, flags)  # a wrong flag raises before any training
         if options.measure_random:
             return measure_random(options.tasks)
+        require_same_flags(options.output_dir, flags)
         jobs = list(product(options.seeds, options.tasks))
         if options.in_process:
             return 0 if all(train(name, seed, flags, options.output_dir) for seed, name in jobs) else 1
@@ -75,6 +78,16 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 def make_config(name: str, seed: int, flags: Sequence[str]) -> RunConfig:
     task = TASKS[name]
     return replace(parse_flags(default_config(task.env, env_steps=task.env_steps), flags, "unaided.py"), seed=seed)
+
+
+def require_same_flags(directory: Path, flags: Sequence[str]) -> None:
+    """Raise `UserError` if a run in the folder has another config than these flags give."""
+    for name in TASKS:
+        for run_dir in sorted(directory.glob(f"{name}-seed*")):
+            if (run_dir / CONFIG).exists():
+                found = read_config(run_dir)
+                if difference := first_difference(found, make_config(name, found.seed, flags)):
+                    raise UserError(f"{run_dir} has another config ({difference}): choose another --output-dir")
 
 
 def run_in_subprocess(seed: int, name: str, flags: Sequence[str], directory: Path) -> int:

@@ -169,7 +169,7 @@ def _register_eval(subparsers: Any) -> None:
         "--video", type=Path, metavar="FILE", help="record the deterministic policy to FILE.gif or FILE.mp4"
     )
     evaluate.add_argument(
-        "--video-trials", type=whole_number, metavar="N", default=1, help="number of trials in the video (default: 1)"
+        "--video-trials", type=whole_number, metavar="N", help="number of trials in the video (default: 1)"
     )
     add_flags(evaluate, "--env", "--import", "--json")
 
@@ -233,11 +233,12 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     from yamame.tools.video import record_video
 
+    if options.video_trials is not None and not options.video:
+        raise UserError("--video-trials is the number of trials in a video: pass --video, too")
     run, video = _trained_run(options), {}
     if options.video:
-        record_video(
-            run, options.video, trials=options.video_trials, seed=options.seed, instruction=options.instruction
-        )
+        trials = options.video_trials or 1
+        record_video(run, options.video, trials=trials, seed=options.seed, instruction=options.instruction)
         video = {"video": str(options.video)}
     result = run.evaluate(trials=options.trials, seed=options.seed, instruction=options.instruction, quiet=False)
     print_result(result | video, options)

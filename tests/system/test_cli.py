@@ -167,6 +167,7 @@ def test_eval_writes_a_video(finished: Path, capsys: pytest.CaptureFixture[str])
     assert main(["eval", str(finished), "--video", "video.gif"]) == 0
     assert "video: video.gif" in capsys.readouterr().out
     assert "must end in .gif or .mp4" in refused(capsys, "eval", str(finished), "--video", "video.mov")
+    assert "pass --video, too" in refused(capsys, "eval", str(finished), "--video-trials", "2")
     said = refused(capsys, "eval", str(finished), "--video", "video.gif", "--video-trials", "0")
     assert "pass at least 1" in said
     assert files(finished) == before

@@ -25,8 +25,9 @@ class ExplorationConfig(ABC):
 
     repeat_exponent: float = 0.0
     """Random actions (of a Box: the noise) are repeated for n steps, n <= horizon, with a probability proportional to
-    n^-repeat_exponent: Dabney et al. 2021 use 2. The noise level remains the fraction of random steps. 0: no repeats
-    (paper). n is at most 1,000,000."""
+    n^-repeat_exponent: Dabney et al. 2021 use 2. The noise level remains the fraction of random steps: of an action of
+    several components, those at which any component is random or the action is a repeat. 0: no repeats (paper). n is at
+    most 1,000,000."""
     random_env_steps: int = 0
     """Trials that start within this many environment steps of the run have noise level 1 until they end: discrete
     actions are all random, those of a Box have noise of standard deviation 1. 0: none (paper)."""
@@ -240,7 +241,8 @@ class Explorer:
         if explores_E is not None:
             epsilon_E = np.where(explores_E, 0.0, epsilon_E)
             self._repeats_left_E[explores_E & ~self.random_E] = 0
-        self.epsilon_E = epsilon_E = np.where(self.random_E, 1.0, epsilon_E)
+        epsilon_E = np.where(self.random_E, 1.0, epsilon_E)
+        self.epsilon_E = epsilon_E = np.minimum(epsilon_E, 1.0) if self._sizes else epsilon_E
         self.repeated_E = self._repeats_left_E > 0
         action = action.astype(np.int64 if self._sizes else np.float32, copy=False)
         if not epsilon_E.any() and not self.repeated_E.any():
@@ -251,7 +253,10 @@ class Explorer:
             return np.clip(action + epsilon_E.astype(np.float32)[:, None] * noise_EA, -1.0, 1.0)
         if self.config.repeat_exponent:
             mean = float(_repeat_lengths(self.config.repeat_exponent, horizon)[1])
-            self.epsilon_E = epsilon_E = epsilon_E / (epsilon_E + mean * (1.0 - epsilon_E))
+            epsilon_E = epsilon_E / (epsilon_E + mean * (1.0 - epsilon_E))
+            if len(self._sizes) > 1:  # a repeat of the whole action starts where any component is random
+                epsilon_E = 1.0 - (1.0 - epsilon_E) ** (1.0 / len(self._sizes))
+            self.epsilon_E = epsilon_E
         action_EC = action.reshape(len(action), -1)
         replace_EC, choice_EC = self._rng.random((2, *action_EC.shape))
         replaced_EC = replace_EC < epsilon_E[:, None]

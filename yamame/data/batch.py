@@ -58,7 +58,8 @@ class Batch:
     cu_seqlens: Int64[Tensor, "bounds"]
     """`[B + 1]`: start of each window, and the end of the last one. Windows without tokens may follow the others."""
     trajectory_ids: Int64[Tensor, "N"]
-    """Id of the token's trajectory in its store; 0 on padding, and where it comes from no store."""
+    """Number of the token's trajectory in the run: its id in the store, but for ids that killed processes used, ranks
+    and offline stores. 0 on padding, and where it comes from no store."""
     max_seqlen: int
     """Number of tokens of the longest window, rounded up (`pad_seqlen_to_multiple_of`)."""
     equal_lengths: bool

@@ -20,6 +20,8 @@ _FIRST_COUNT, _COUNT_INCREMENT = 1e-7, 1e-3
 """Count after the first occurrence of a goal, and increment for each further one."""
 _UNSEEN_COUNT = 1e-3
 _RESCALE_INTERVAL, _MAX_COUNT, _MAX_MIN_COUNT, _RESCALE_FACTOR = 1000, 100.0, 1.0, 10.0
+_MAX_GOALS = 20_000
+"""Goals beyond which the older half is forgotten: positions of floats are hardly ever the same twice."""
 _POWER, _MIN_WEIGHT, _MAX_WEIGHT = 4, 1e-3, 1e5
 _COUNTERS = ("num_updates", "num_sampled", "num_relabeled", "num_inserted")
 
@@ -67,6 +69,9 @@ class GoalStatistics:
         updates = self.num_updates + 1
         if updates > _RESCALE_INTERVAL:
             updates, counts = 0, np.stack([_rescale(each) for each in counts])
+        if len(index) > _MAX_GOALS:
+            counts = counts[:, -_MAX_GOALS // 2 :]
+            index = {key: column for column, key in enumerate(list(index)[-_MAX_GOALS // 2 :])}
         return replace(self, index=index, counts=counts, num_updates=updates)
 
     def metrics(self) -> dict[str, float]:

@@ -163,6 +163,10 @@ class _Source:
     num_windows: int
 
 
+_RANK_NUMBERS, _OFFLINE_NUMBERS = 1 << 40, 1 << 60
+"""First numbers of the trajectories of a rank, and of offline ones and those imported between two processes."""
+
+
 class Sampler:
     """Samples batches of `config.batch_size` windows, or more of short ones (`config.min_batch_transitions`).
 
@@ -190,8 +194,12 @@ class Sampler:
         offline: ReplayStore | None = None,
         offline_windows: int = 0,
         cuda_graphs: bool = False,
+        rank: int = 0,
     ) -> None:
         self.store = store
+        self.skipped_ids: list[tuple[int, int]] = []
+        """First id and number of each range of ids that only killed processes used; ascending."""
+        self._rank = rank
         self.config = config.resolve_padding(context_length, cuda_graphs=cuda_graphs)
         self.context_length = context_length
         self.relabel = relabel
@@ -273,6 +281,14 @@ class Sampler:
             max_abs_reward=state.get("largest_reward", 0.0),  # not in checkpoints of earlier versions
         )
 
+    def _number(self, source: _Source, trajectory_id: int) -> int:
+        """Return the number of a trajectory, which no other one of the run has; of one learner, that without kills."""
+        is_imported = any(first <= trajectory_id < first + count for first, count in self.skipped_ids)
+        if is_imported or source.store is not self.store:
+            return _OFFLINE_NUMBERS + trajectory_id
+        skipped = sum(count for first, count in self.skipped_ids if trajectory_id >= first + count)
+        return self._rank * _RANK_NUMBERS + trajectory_id - skipped
+
     def _sources(self) -> list[_Source]:
         return [_Source(store, store.ids(), num_windows) for store, num_windows in self._stores]
 
@@ -334,7 +350,8 @@ class Sampler:
                 statistics = replace(statistics, goals=goals)
             length = min(self.context_length, len(trajectory))
             start = self._sample_start(len(trajectory), length, rng)
-            window = Window(trajectory=trajectory, start=start, length=length, trajectory_id=trajectory_id)
+            number = self._number(source, trajectory_id)
+            window = Window(trajectory=trajectory, start=start, length=length, trajectory_id=number)
             largest = window.max_abs_reward
             if largest > statistics.max_abs_reward:
                 statistics = replace(statistics, max_abs_reward=largest)

@@ -111,7 +111,7 @@ class ReplayStore:
         self._database = Database(directory)
         self._lock = threading.RLock()
         self._oldest_at_checkpoints: deque[int] = deque(maxlen=retained_checkpoints)
-        self._evicted_since_checkpoint = 0
+        self._evicted_since_checkpoint = self._evicted_bytes_since_checkpoint = 0
         self._num_unreadable = 0
         try:
             self._load()
@@ -165,6 +165,7 @@ class ReplayStore:
             sizes = {record_id: len(record) for record_id, record in zip(ids, records, strict=True)}
             evicted = self._eviction.add(sizes, protected=tag is RecordTag.PROTECTED)
             self._evicted_since_checkpoint += len(evicted)
+            self._evicted_bytes_since_checkpoint += sum(self._eviction.evicted[record_id] for record_id in evicted)
             self._discard_cached(evicted)
             self._delete(self._eviction.deletable(), are_evicted=True)
         return ids
@@ -244,8 +245,9 @@ class ReplayStore:
     def needs_checkpoint(self) -> bool:
         """Whether evictions since the last checkpoint may soon delete what a checkpoint needs."""
         with self._lock:
-            retained = self._oldest_at_checkpoints.maxlen or 0
-            return self._evicted_since_checkpoint * (retained + 1) >= self.capacity_trajectories
+            parts, capacity_bytes = (self._oldest_at_checkpoints.maxlen or 0) + 1, self._eviction.capacity_bytes
+            too_many = self._evicted_since_checkpoint * parts >= self.capacity_trajectories
+            return too_many or 0 < capacity_bytes <= self._evicted_bytes_since_checkpoint * parts
 
     def mark_checkpoint(self) -> None:
         """Retain the current trajectories for a checkpoint; delete those of checkpoints that are not retained."""
@@ -255,7 +257,7 @@ class ReplayStore:
                 needless = [record_id for record_id in self._eviction.evicted if record_id < oldest[0]]
                 self._delete(needless, are_evicted=True)
             oldest.append(next(iter(active)) if active else self.total_appended)
-            self._evicted_since_checkpoint = 0
+            self._evicted_since_checkpoint = self._evicted_bytes_since_checkpoint = 0
             self._database.empty_log()
 
     def close(self) -> None:

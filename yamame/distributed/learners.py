@@ -286,11 +286,13 @@ def _find_failure(learners: Sequence[_LearnerProcess], directory: Path) -> Excep
     for learner in learners:
         if learner.last_message == "user_error":
             return UserError(learner.content)
-    failed = [each for each in learners if each.has_failed and not each.was_killed]
+    # one that is killed here after its report has failed by itself, and then hung
+    failed = [each for each in learners if each.has_failed and (each.last_message == "failed" or not each.was_killed)]
     causes = [f"learner {each.rank} {each.describe_exit()}" for each in failed if each.last_message != "peer_lost"]
     causes += [str(each.content) for each in learners if each.last_message == "peer_lost"]
     remedy = f"; yamame resume {directory} continues from the latest checkpoint" if directory.exists() else ""
-    return RunFailedError(f"{causes[0]}: all learners were stopped{remedy}")
+    cause = causes[0] if causes else "a learner ended without a result"
+    return RunFailedError(f"{cause}: all learners were stopped{remedy}")
 
 
 def _under_torchrun() -> bool:

@@ -34,15 +34,20 @@ def resolve_parallelism(config: RunConfig) -> RunConfig:
 
 
 def shard_config(config: RunConfig) -> RunConfig:
-    """Return the config of one of `config.num_learners` processes: its shard of environments, collectors and replay."""
+    """Return the config of one of `config.num_learners` processes: its shard of environments, collectors and replay.
+
+    What counts steps of the whole run, such as `env_steps` and `updates_per_env_step`, is unchanged.
+    """
     learners, replay = config.num_learners, config.replay
     return replace(
         config,
         num_envs=config.num_envs // learners,
+        env_steps_per_iteration=-(-config.env_steps_per_iteration // learners),
         ray=replace(config.ray, num_collectors=config.ray.num_collectors // learners),
         replay=replace(
             replay,
             batch_size=replay.batch_size // learners,
+            min_batch_transitions=-(-replay.min_batch_transitions // learners),
             capacity_trajectories=max(1, replay.capacity_trajectories // learners),
             capacity_bytes=-(-replay.capacity_bytes // learners),
             cache_bytes=replay.cache_bytes // learners,

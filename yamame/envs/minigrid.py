@@ -58,15 +58,16 @@ class MinigridEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         )
         self._mission_words = mission_words
         self._task_seed: int | None = None
+        self._task_rng = np.random.default_rng()  # not that of the level, which each task seeds
 
     @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         if seed is not None:
-            self.np_random = np.random.default_rng(seed)
+            self._task_rng = np.random.default_rng(seed)
         if self._task_seed is None or (options or {}).get("new_task", True):
-            self._task_seed = int(self.np_random.integers(_MAX_SEED))
+            self._task_seed = int(self._task_rng.integers(_MAX_SEED))
         observation, info = self.env.reset(seed=self._task_seed)
         return self._encode(observation), info
 

@@ -29,7 +29,8 @@ class PackageDeliveryVectorEnv(NumpyVectorEnv):
     """E roads of `road_length` positions from 0; the last position leads back to 0.
 
     A task is a set of forks, each with its correct side, the one valid drop action, and the destinations in ascending
-    order, at `min_destination` or later. Forks and destinations never coincide and are never at 0. Actions: forward
+    order, at `min_destination` or later. A tenth to a fifth of the positions are forks, 3 to 6 of 30 (authors' code; in
+    the paper 2 to 6). Forks and destinations never coincide and are never at 0. Actions: forward
     (not at a fork); left, right (at a fork: forward if correct, otherwise back to 0); four drop actions; nothing. A
     package dropped by the valid action makes the position an achieved goal; a drop by another action, at 0 or without
     packages leads back to 0; at a fork a drop has no effect. Observation `[E, 3]`: position, packages left, at a fork.

@@ -37,12 +37,19 @@ def _leaky_relu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 class MLP(nn.Module):
-    """Hidden layers with activations, then a linear output layer."""
+    """Hidden layers with activations, then a linear output layer, with `float32_output` in float32 at least."""
 
     def __init__(
-        self, input_size: int, hidden_sizes: Sequence[int], output_size: int, activation: Activation = "leaky_relu"
+        self,
+        input_size: int,
+        hidden_sizes: Sequence[int],
+        output_size: int,
+        activation: Activation = "leaky_relu",
+        *,
+        float32_output: bool = False,
     ) -> None:
         super().__init__()
+        self.float32_output = float32_output
         widths = (input_size, *hidden_sizes)
         self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.output = nn.Linear(widths[-1], output_size)
@@ -52,7 +59,7 @@ class MLP(nn.Module):
         """Return the output."""
         for layer in self.hidden:
             x = self.activation(layer(x))
-        return self.output(x)
+        return in_float32(self.output, x) if self.float32_output else self.output(x)
 
 
 class EnsembleLinear(nn.Module):
@@ -172,6 +179,12 @@ def concat_one_hot(category: Int64[Tensor, "N ..."], sizes: tuple[int, ...]) -> 
     columns = category.reshape(category.shape[0] * repeats, period).unbind(1)
     one_hots = [functional.one_hot(column, size) for column, size in zip(columns, sizes[:period], strict=True)]
     return torch.cat(one_hots, dim=1).reshape(category.shape[0], sum(sizes))
+
+
+def in_float32(layer: Callable[..., Tensor], x: Float[Tensor, "..."], **arguments: bool) -> Float[Tensor, "..."]:
+    """Return the output of a linear layer, computed in float32 at least: bfloat16 rounds it to 0.4 %."""
+    with without_autocast(x.device):
+        return layer(at_least_float32(x), **arguments)
 
 
 def at_least_float32(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -36,7 +36,7 @@ def uncompiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     """Return a context without autocast. Where there is none, it costs nothing."""
-    enabled = torch.is_autocast_enabled(device.type)
+    enabled = device.type != "meta" and torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if enabled else nullcontext()
 
 

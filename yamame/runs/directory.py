@@ -131,11 +131,17 @@ def clear_interrupted_start(directory: Path) -> bool:
 
 
 def remove_run_dir(directory: Path) -> None:
-    """Remove a run. What is left if the process is killed meanwhile is an interrupted start."""
-    (directory / CONFIG).unlink(missing_ok=True)
-    _remove_entries(directory, keep=LOCK)
-    (directory / LOCK).unlink(missing_ok=True)
-    directory.rmdir()
+    """Remove a run whose lock this process does not hold.
+
+    What is left if the process is killed meanwhile is an interrupted start. Raises no error, which would hide that of
+    the run: what cannot be removed, or is of another process by now, stays.
+    """
+    with contextlib.suppress(OSError, UserError):
+        with lock_run_dir(directory):
+            (directory / CONFIG).unlink(missing_ok=True)
+            _remove_entries(directory, keep=LOCK)
+        (directory / LOCK).unlink(missing_ok=True)  # after its release: Windows removes no file that is open
+        directory.rmdir()
 
 
 def _remove_entries(directory: Path, *, keep: str) -> None:

@@ -48,9 +48,10 @@ def _figure(options: argparse.Namespace, rest: list[str]) -> int:
         if options.help:
             options.parser.print_help()
             print()
-        longest = max(map(len, figure_names()))
-        for name in figure_names():
-            print(f"{name:{longest}}  {load_figure(name).about}")
+        rows = [{"figure": name, "about": load_figure(name).about} for name in figure_names()]
+        longest = max(len(row["figure"]) for row in rows)
+        lines = (f"{row['figure']:{longest}}  {row['about']}" for row in rows)
+        print(json.dumps(rows) if options.json else "\n".join(lines), file=options.stdout)
         return 0
     spec = load_figure(options.name)
     paths, flags = _split(rest, spec.options)
@@ -71,24 +72,26 @@ def _figure(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _split(arguments: Sequence[str], options: Any) -> tuple[list[Path], list[str]]:
-    """Separate paths from flags with their values, in any order. A flag takes one value, a switch none."""
-    from yamame.config.flags import list_flags
+    """Separate paths from flags with their values, in any order.
+
+    A flag takes one value, a switch none. A sequence takes all words up to the next flag, also those of several times
+    the same flag.
+    """
+    from yamame.config.flags import group_by_flag, list_flags
 
     fields = list_flags(options)
     paths: list[Path] = []
-    flags: list[str] = []
-    takes_value = False
-    for argument in arguments:
-        if argument.startswith("--"):
-            field = fields.get(argument.replace("_", "-"))
-            takes_value = "=" not in argument and not (field and field.annotation is bool)
-            flags.append(argument)
-        elif takes_value:
-            takes_value = False
-            flags.append(argument)
-        else:
-            paths.append(locate_run(argument))
-    return paths, flags
+    values: dict[str, list[str]] = {}
+    for flag, words in group_by_flag(arguments):
+        field, rest = fields.get(flag), words
+        if field and isinstance(field.value, tuple):
+            values[flag], rest = [*values.get(flag, []), *words], []
+        elif flag:
+            count = 0 if field and field.annotation is bool else 1
+            values[flag], rest = words[:count], words[count:]
+        paths += map(locate_run, rest)
+    flags = (["=".join((flag, *words[:1])), *words[1:]] for flag, words in values.items())
+    return paths, [word for words in flags for word in words]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from yamame.errors import UserError
 from yamame.metrics.registry import EVAL_HIGH, EVAL_LOW, EVAL_RETURN, RETURN
 from yamame.runs.durable_files import replace_atomically
 from yamame.tools.palette import COLORS, RANDOM_COLOR, color
+from yamame.tools.study.curves import final_env_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -223,9 +224,9 @@ def _series(metrics: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
 
 def _evaluations(metrics: list[dict[str, Any]], final: Mapping[str, Any]) -> np.ndarray:
     """Return environment steps, mean, lower and upper end of every evaluation as rows, the final one last."""
-    keys = ("env_steps", EVAL_RETURN, EVAL_LOW, EVAL_HIGH)
-    earlier = [[line.get(key) for key in keys] for line in metrics if line["env_steps"] < final["env_steps"]]
-    last = [final["env_steps"], final["return_mean"], *final["return_ci95"]]
+    keys, end = ("env_steps", EVAL_RETURN, EVAL_LOW, EVAL_HIGH), final_env_steps(final, metrics)
+    earlier = [[line.get(key) for key in keys] for line in metrics if line["env_steps"] < end]
+    last = [end, final["return_mean"], *final["return_ci95"]]
     return np.array([*(point for point in earlier if None not in point), last], float).T
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import platform
+import shlex
 import sys
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,8 +84,8 @@ def write_report(run_dir: Path) -> None:
             with replace_atomically(run_dir / name) as partial:
                 partial.write_text(text, encoding="utf-8")
     except Exception as problem:  # a full disk, a file that was edited, or whatever plotting may raise
-        reason = describe_error(problem)
-        print(f"cannot write the report ({reason}); yamame resume {run_dir} writes it again", file=sys.stderr)
+        reason, quoted = describe_error(problem), shlex.quote(str(run_dir))
+        print(f"cannot write the report ({reason}); yamame resume {quoted} writes it again", file=sys.stderr)
 
 
 def write_report_if_finished(result: Mapping[str, Any]) -> None:
@@ -105,7 +106,7 @@ def collect_report(run_dir: Path, result: Mapping[str, Any], baseline: Mapping[s
     Other files of the run that are missing or corrupted cost a section at most.
     """
     metadata, config = _read_json(run_dir / METADATA), _read_json(run_dir / CONFIG)
-    flags = _flags_of_environment(config.get("env"))
+    flags, quoted = _flags_of_environment(config.get("env")), shlex.quote(str(run_dir))
     sections = (
         Section(title="Results", rows=list(_result_rows(result, baseline))),
         Section(title="Origin", rows=list(_origin_rows(metadata, result))),
@@ -129,7 +130,7 @@ def collect_report(run_dir: Path, result: Mapping[str, Any], baseline: Mapping[s
         expected=str(metadata.get("expected") or ""),
         sections=[section for section in sections if section.rows],
         plots=[LEARNING_CURVE, *([ATTEMPTS] if len(result["return_per_attempt"]) > 1 else [])],
-        commands=(f"yamame eval {run_dir} --trials 256{flags}", f"yamame resume {run_dir}{flags}"),
+        commands=(f"yamame eval {quoted} --trials 256{flags}", f"yamame resume {quoted}{flags}"),
     )
 
 

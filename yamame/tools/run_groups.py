@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -12,11 +13,12 @@ from typing import Any
 from yamame.algorithms.selection import algorithm_name, available_algorithms
 from yamame.config.differences import flatten_config
 from yamame.errors import UserError
+from yamame.metrics.registry import read_metrics
 from yamame.recipes.settings.presets import VARIANTS
 from yamame.run_config import RunConfig, experiment_settings
 from yamame.runs.checkpoint import list_checkpoints
 from yamame.runs.directory import BEST, CHECKPOINTS, CONFIG, MILESTONES, resolve_run_dir
-from yamame.training.run_files import read_config, read_metadata
+from yamame.training.run_files import random_baseline_return, read_config, read_metadata, read_result
 
 FULL = "full"
 """Arm of a sweep without variants."""
@@ -211,7 +213,7 @@ def single_run(paths: Sequence[Path]) -> Path:
 
 
 def group_by_seed(paths: Sequence[Path]) -> list[Group]:
-    """Return the groups in the order of their first runs.
+    """Return the groups in the order of their first runs, with one run for each seed: the longest one.
 
     A label is the name that the folders of a group share (`NAME-seed-0`, as `yamame sweep` does) and, unless the name
     has it, the variant or the difference of the settings. A group whose folders share no name has the recipe for it, as
@@ -226,6 +228,7 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
         experiment = (recipe, *((path, repr(value)) for path, value in _settings(config).items()))
         members.setdefault(experiment, []).append(run)
         configs.setdefault(experiment, (recipe, config))
+    members = {experiment: _longest_of_each_seed(runs) for experiment, runs in members.items()}
     is_one = len(members) == 1
     names = [
         common_name([strip_seed_suffix(run) or ("" if is_one else run.name) for run in runs])
@@ -238,6 +241,34 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
         for name, text, label in zip(names, differences, unnamed, strict=True)
     ]
     return _make_unique(dict(zip(members, labels, strict=True)), members)
+
+
+def common_random_return(groups: Sequence[Group]) -> float | None:
+    """Return the mean return of random actions in the first run; None if it is unknown or the groups differ in task."""
+    tasks = [
+        {path: repr(value) for path, value in _settings(read_config(group.runs[0])).items() if path.startswith("env.")}
+        for group in groups
+    ]
+    return random_baseline_return(groups[0].runs[0]) if all(task == tasks[0] for task in tasks) else None
+
+
+def _longest_of_each_seed(runs: Sequence[Path]) -> list[Path]:
+    """Return one run for each seed: the longest one, a finished one of several that are; name the others on stderr."""
+    by_seed: dict[int, list[Path]] = {}
+    for run in runs:
+        by_seed.setdefault(read_config(run).seed, []).append(run)
+    longest = {seed: max(same, key=_length) if len(same) > 1 else same[0] for seed, same in by_seed.items()}
+    for seed, same in by_seed.items():
+        for run in same:
+            if run != longest[seed]:
+                print(f"{run} is left out: {longest[seed]} has the same seed and settings", file=sys.stderr)
+    return list(longest.values())
+
+
+def _length(run: Path) -> tuple[float, bool]:
+    """Return the last logged environment steps, and whether the run is finished."""
+    last = max((line["env_steps"] for line in read_metrics(run)), default=0)
+    return float(last), read_result(run) is not None
 
 
 def _with_difference(name: str, difference: str) -> str:

@@ -3,7 +3,7 @@
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from yamame.envs.config import EnvConfig, GoalEnvConfig, apply_instruction
 from yamame.envs.working_directory import kept_working_directory
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder
-from yamame.errors import UserError
+from yamame.errors import UserError, wrap_os_errors
 from yamame.runs.durable_files import replace_atomically
 from yamame.training.evaluate import EVALUATION_SEED, EvalResult, check_seed, check_trials, evaluate_policy
 from yamame.training.trained_run import TrainedRun
@@ -89,7 +89,12 @@ class Mp4Writer(VideoWriter):
                 str(self._path), even.size, fps=self._frames_per_second, macro_block_size=2, ffmpeg_log_level="error"
             )
             self._writer.send(None)
-        self._writer.send(even.tobytes())
+        try:
+            self._writer.send(even.tobytes())
+        except OSError as problem:
+            raise UserError(
+                f"cannot write a video to {self._path.parent}: ffmpeg ended, as on a full disk"
+            ) from problem
 
     @override
     def close(self) -> None:
@@ -109,12 +114,17 @@ def validate_video_path(path: Path) -> None:
 
 @contextmanager
 def open_video(path: Path, frames_per_second: float) -> Iterator[VideoWriter]:
-    """Yield a writer; the file appears at the end of the block, complete."""
+    """Yield a writer; the file appears at the end of the block. Raises `UserError` if it cannot be written."""
     validate_video_path(path)
-    with replace_atomically(path) as partial_path:
+    with ExitStack() as stack:
+        with wrap_os_errors(path):
+            partial_path = stack.enter_context(replace_atomically(path))
+            partial_path.touch()  # before any trial
         video = (GifWriter if path.suffix == ".gif" else Mp4Writer)(partial_path, frames_per_second)
         yield video
-        video.close()
+        with wrap_os_errors(path):
+            video.close()
+            stack.close()
 
 
 @kept_working_directory()

@@ -9,7 +9,7 @@ from yamame.distributed_context import DistributedContext
 from yamame.metrics.logger import MetricLogger
 from yamame.nets.torch_defaults import with_torch_defaults
 from yamame.run_config import RunConfig
-from yamame.runs.checkpoint import Checkpoint, copy_checkpoint, load_latest_checkpoint, save_checkpoint
+from yamame.runs.checkpoint import MANIFEST, Checkpoint, copy_checkpoint, load_latest_checkpoint, save_checkpoint
 from yamame.runs.directory import BEST, CHECKPOINTS, MILESTONES
 from yamame.training.components import TrainingComponents
 from yamame.training.decision import Decision
@@ -97,13 +97,12 @@ class RunCheckpoints:
                 "train_state": vars(state),
                 "env_steps": env_steps,
                 "config": flatten_config(self.config),
+                "is_best": is_best,
+                "is_milestone": is_milestone,
             },
             keep=self.config.checkpoint.keep_latest_k,
         )
-        if is_best:
-            copy_checkpoint(path, self.directory / BEST, keep=1)
-        if is_milestone:
-            copy_checkpoint(path, self.directory / MILESTONES)
+        self._copy(path, is_best=is_best, is_milestone=is_milestone)
 
     @with_torch_defaults
     def restore(self, checkpoint: Checkpoint) -> tuple[IterationState, list[str]]:
@@ -123,7 +122,23 @@ class RunCheckpoints:
         if self.logger:
             warnings += self.logger.truncate(rank_state["metrics_bytes"])
             self.logger.num_iterations = rank_state["metrics_iterations"]
+        if self.distributed.is_main:  # a kill may have come between the checkpoint and its copies
+            is_best, is_milestone = (bool(checkpoint.state.get(key)) for key in ("is_best", "is_milestone"))
+            self._copy(checkpoint.path, is_best=is_best, is_milestone=is_milestone)
         return iteration, warnings
+
+    def _copy(self, path: Path, *, is_best: bool, is_milestone: bool) -> None:
+        """Make the copies of a checkpoint that do not exist."""
+        if is_best and not _is_copied(path, self.directory / BEST):
+            copy_checkpoint(path, self.directory / BEST, keep=1)
+        if is_milestone and not _is_copied(path, self.directory / MILESTONES):
+            copy_checkpoint(path, self.directory / MILESTONES)
+
+
+def _is_copied(path: Path, directory: Path) -> bool:
+    """Return whether a directory has a copy of a checkpoint, rather than an older checkpoint of the same name."""
+    copy = directory / path.name / MANIFEST
+    return copy.is_file() and copy.read_bytes() == (path / MANIFEST).read_bytes()
 
 
 def load_run_checkpoint(directory: Path, distributed: DistributedContext) -> Checkpoint:

@@ -197,6 +197,7 @@ def build_components(
             offline=offline,
             offline_windows=config.offline.num_windows(config.replay.batch_size),
             cuda_graphs=compute.cuda_graph,
+            rank=distributed.rank,
         )
         opened.pop_all()  # all is built: the components close them
         return TrainingComponents(

@@ -46,6 +46,8 @@ SELECTION_SEED = 2_000_000
 """Seed of the evaluations during training, which choose the best checkpoint and when to stop. The final result is on
 other tasks: of a maximum over many evaluations of the same trials, a part is luck."""
 _MAX_SEED = 1 << 63
+_WAIT_TRIALS, _WAIT_STEPS = 100, 10_000
+"""An evaluation waits for a trial of an environment for the vector steps of 100 longest trials, at least 10,000."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,7 @@ def evaluate_policy(
         faults: Number of restarts that are allowed; None: the default.
 
     Raises:
-        UserError: If `trials` is out of range, or environments fail too often.
+        UserError: If `trials` is out of range, environments fail too often, or one ends no trial at all.
     """
     collector = _collector(envs, faults or FaultToleranceConfig())
     return _run_trials(collector, policy, trials=trials, deterministic=deterministic, confidence_seed=confidence_seed)
@@ -126,16 +128,25 @@ def _run_trials(
 ) -> EvalResult:
     check_trials(trials)
     num_envs = collector.environments.num_envs
-    quotas = [trials // num_envs + (env < trials % num_envs) for env in range(num_envs)]
+    missing_E = trials // num_envs + (np.arange(num_envs) < trials % num_envs)
+    waited_E = np.zeros(num_envs, np.int64)  # vector steps since the last trial of each environment
+    limit = max(_WAIT_TRIALS * collector.environments.horizon, _WAIT_STEPS)
     summaries: list[list[TrialSummary]] = [[] for _ in range(num_envs)]
-    num_left = trials
-    while num_left:
+    while missing_E.any():
+        waited_E += 1
         for env, trajectory in collector.step(policy, deterministic=deterministic):
-            if len(summaries[env]) < quotas[env]:
+            waited_E[env] = 0
+            if missing_E[env]:
                 summaries[env].append(summarize_trial(trajectory))
-                num_left -= 1
+                missing_E[env] -= 1
         if counter:
-            counter.update(trials - num_left)
+            counter.update(trials - int(missing_E.sum()))
+        if idle := np.flatnonzero((missing_E > 0) & (waited_E >= limit)).tolist():
+            raise UserError(
+                f"row {idle[0]} of {num_envs} (from 0) ended no trial in {limit:,} steps of an evaluation: each row "
+                "must take part now and then; rows of PettingZoo are the possible_agents in their order, for each copy "
+                "of the environment, so leave out those that never take part"
+            )
     print_failed_trials("an evaluation", failed=collector.faults.metrics()[RESTARTS], completed=trials)
     return _aggregate([summary for of_env in summaries for summary in of_env], confidence_seed)
 

@@ -54,7 +54,7 @@ def estimate_bytes(config: RunConfig, name: str, leaf: Leaf, leaves: Mapping[str
     """Return a lower bound of the memory for a leaf of the observation, by what it is for.
 
     Args:
-        config: Config of the run.
+        config: Config of the learner: the learner's shard if there are several.
         name: Name of the leaf.
         leaf: Its space.
         leaves: All leaves.
@@ -67,7 +67,8 @@ def estimate_bytes(config: RunConfig, name: str, leaf: Leaf, leaves: Mapping[str
     tokens, batches = 0, 0
     if not config.algorithm.is_on_policy and config.total_updates:
         tokens = max(config.replay.batch_size, config.replay.min_batch_transitions)
-        per_iteration = int(config.resolved_env_steps_per_iteration * config.updates_per_env_step)
+        iteration_steps = config.resolved_env_steps_per_iteration * config.num_learners
+        per_iteration = int(iteration_steps * config.updates_per_env_step)
         batches = 1 + min(config.replay.prefetch_batches, max(0, per_iteration - 1))
     acts_here = not (config.offline.is_offline_only or config.ray.address)
     computes_here = is_vector and not torch.cuda.is_available()

@@ -196,30 +196,33 @@ def _train_new(
 ) -> RunResult:
     shown, directory = directory, directory.absolute()  # environments may change the working directory
     offline = offline_remarks(config.offline.data, config.env) if distributed.is_main else []
-    with _locked(directory, distributed):
-        trainer: Trainer | None = None
-        try:
-            trainer = Trainer(config, directory, distributed=distributed, callbacks=callbacks)
-            if distributed.is_main:
-                task = config.env.task_spec(trainer.experience.environments)
-                remarks = [
-                    *config.algorithm.remarks(task, offline_only=config.offline.is_offline_only),
-                    *([] if config.init_from else config.algorithm.random_weights_remarks()),
-                    *offline,
-                    *config.algorithm.memory_remarks(task, context_length=config.resolved_context_length),
-                ]
-                for remark in remarks:
-                    print(remark, file=sys.stderr)
-            _write_run_files(trainer, metadata)
-            return _train_and_evaluate(trainer, shown, quiet=quiet, track=track)
-        except BaseException as error:
-            if trainer:
-                trainer.close()
-            if distributed.is_main:
+    leaves_nothing = False
+    try:
+        with _locked(directory, distributed):
+            trainer: Trainer | None = None
+            try:
+                trainer = Trainer(config, directory, distributed=distributed, callbacks=callbacks)
+                if distributed.is_main:
+                    task = config.env.task_spec(trainer.experience.environments)
+                    remarks = [
+                        *config.algorithm.remarks(task, offline_only=config.offline.is_offline_only),
+                        *([] if config.init_from else config.algorithm.random_weights_remarks()),
+                        *offline,
+                        *config.algorithm.memory_remarks(task, context_length=config.resolved_context_length),
+                    ]
+                    for remark in remarks:
+                        print(remark, file=sys.stderr)
+                _write_run_files(trainer, metadata)
+                return _train_and_evaluate(trainer, shown, quiet=quiet, track=track)
+            except BaseException as error:
                 cannot_run = isinstance(error, UserError) and not (trainer and trainer.env_steps)
-                if cannot_run or not (directory / CONFIG).exists():
-                    remove_run_dir(directory)
-            raise
+                leaves_nothing = distributed.is_main and (cannot_run or not (directory / CONFIG).exists())
+                if trainer:
+                    trainer.close()
+                raise
+    finally:
+        if leaves_nothing:
+            remove_run_dir(directory)
 
 
 def _resume(

@@ -74,6 +74,18 @@ class TrainState:
             deterministic_actions=config.deterministic_actions or self.mode_is_better,
         )
 
+    def with_intervals_of(self, config: RunConfig, *, env_steps: int) -> "TrainState":
+        """Return the state with evaluation and milestone due at most an interval of the config after `env_steps`."""
+
+        def limited(step: int, interval: int) -> int:
+            return min(step, env_steps + interval) if interval else step
+
+        return replace(
+            self,
+            next_eval_step=limited(self.next_eval_step, config.eval.interval_env_steps),
+            next_milestone_step=limited(self.next_milestone_step, config.checkpoint.milestone_interval_env_steps),
+        )
+
     def record_evaluation(self, return_mean: float, config: EvalConfig, *, env_steps: int) -> bool:
         """Update the counters after an evaluation; return whether its mean return is the highest so far."""
         self.next_eval_step = env_steps + config.interval_env_steps
@@ -135,6 +147,7 @@ def collect_state(
         "sampler": components.replay.sampler.state_dict(),
         "statistics": components.statistics.state_dict(),
         "num_appended": components.replay.store.total_appended,
+        "skipped_ids": [list(each) for each in components.replay.sampler.skipped_ids],
         "stored_ids": ids_to_ranges(components.replay.store.ids()),
         **({} if distributed.is_main else {"learner_rng": components.algorithm.generator.get_state()}),
     }
@@ -172,6 +185,10 @@ def restore_state(
     store.rollback(state["num_appended"] - 1)
     components.statistics.load_state_dict(state["statistics"])
     components.replay.sampler.load_state_dict(state["sampler"])
+    skipped = [(first, count) for first, count in state.get("skipped_ids", [])]  # none in earlier checkpoints
+    if lost := store.total_appended - state["num_appended"]:
+        skipped.append((state["num_appended"], lost))
+    components.replay.sampler.skipped_ids = skipped
     if not components.experience.load_state_dict(state["experience"]):
         warnings.append("environment state cannot be restored; starting new trials")
     return state, warnings

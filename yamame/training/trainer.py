@@ -105,6 +105,8 @@ class Trainer:
             if checkpoint:
                 self.iteration, self.resume_warnings = self.checkpoints.restore(checkpoint)
             self.decision = self._decide((), "")
+            # a run may be resumed with shorter intervals
+            self.state = self.state.with_intervals_of(config, env_steps=self.env_steps)
         except BaseException:
             self.close()
             raise

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 from scripts import script
+from unaided import make_config, require_same_flags
+
+from yamame.config.serialization import to_json
 
 SMALL = ("--env-steps", "300", "--eval.final-trials", "8", "--eval.interval-env-steps", "0", "--num-envs", "4")
 
@@ -35,3 +38,21 @@ def test_runs_are_made_once_and_make_a_table(tmp_path: Path) -> None:
 def test_what_cannot_be_run_is_one_line(flags: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
     failed = script("unaided", "--output-dir", str(tmp_path), "--tasks", "catch", *flags)
     assert failed.returncode == 2 and complaint in failed.stderr and failed.stderr.count("\n") == 1
+
+
+def test_runs_with_other_flags_are_refused(tmp_path: Path) -> None:
+    config = make_config("catch", 3, SMALL)
+    run = tmp_path / "catch-seed3"
+    run.mkdir()
+    (run / "config.json").write_text(json.dumps(to_json(config)))
+    require_same_flags(tmp_path, SMALL)
+    command = ("--output-dir", str(tmp_path), "--tasks", "memory-size-10", "--seeds", "0")
+    for flags, difference in (
+        ((*SMALL, "--learner.tau", "0.5"), "learner.tau"),
+        ((*SMALL, "--env-steps", "301"), "env_steps"),
+    ):
+        for report in ((), ("--report",)):
+            failed = script("unaided", *command, *report, *flags)
+            assert failed.returncode == 2 and "choose another --output-dir" in failed.stderr
+            assert difference in failed.stderr and failed.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [run]

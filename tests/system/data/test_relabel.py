@@ -238,3 +238,15 @@ def test_statistics_are_counted_with_the_chance_that_is_set() -> None:
         _, statistics = relabel(trajectory, statistics, rng)
     assert stats.binomtest(statistics.num_updates - 1, 900, 0.1).pvalue > 1e-3
     assert statistics.num_sampled == 901
+
+
+def test_the_older_half_of_too_many_goals_is_forgotten() -> None:
+    """Positions are hardly ever the same twice; each checkpoint has all that are counted."""
+    statistics = GoalStatistics()
+    rng = np.random.default_rng(0)
+    for _ in range(21):
+        goals = rng.normal(size=(1_000, 2)).astype(np.float32)
+        statistics = statistics.updated(goals)
+    assert len(statistics.index) == statistics.counts.shape[1] == 10_000
+    assert statistics.updated(goals).counts.shape == (2, 10_000), "the newest are kept"
+    assert GoalStatistics.from_json(statistics.to_json()).to_json() == statistics.to_json()

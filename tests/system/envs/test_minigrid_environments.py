@@ -84,6 +84,16 @@ def test_the_wrong_end_is_no_success():
     assert terminated and reward == 0 and info["success"] is False
 
 
+def test_rooms_that_meet_in_a_task_part_again():
+    """A level's own random numbers are those of its task, so that they cannot choose the next one."""
+    one, other = make_minigrid(S7, mission_words=16), make_minigrid(S7, mission_words=16)
+    one.reset(seed=1), other.reset(seed=999)
+    other._task_seed = one._task_seed
+    for room in (one, other):
+        room.reset(options={"new_task": False})
+    assert one.reset() and other.reset() and one._task_seed != other._task_seed
+
+
 def test_observations_are_those_of_minigrid_and_fit_their_space():
     ours, theirs = make_minigrid("BabyAI-GoToLocal-v0", mission_words=16), gymnasium.make("BabyAI-GoToLocal-v0")
     seen, _ = ours.reset(seed=3)

@@ -18,6 +18,7 @@ from yamame.collect.faults import FaultToleranceConfig
 from yamame.data.trajectory import Trajectory
 from yamame.envs.env_fn import EnvFnConfig, env_config
 from yamame.errors import UserError
+from yamame.training.evaluate import EvalResult, evaluate_policy
 
 
 def collected(make: Any, horizon: int, vector_size: int, steps: int) -> list[tuple[int, Trajectory]]:
@@ -155,6 +156,25 @@ class Vanishing(Secrets):
 def test_what_cannot_be_shared_is_refused(make: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         yamame.check_env(make, **{"horizon": 10, **settings})
+    assert "\n" not in str(caught.value)
+
+
+class NeverThere(Secrets):
+    possible_agents = [*AGENTS, "never there"]  # noqa: RUF012
+
+
+def evaluated(make: Any, rows: int) -> EvalResult:
+    envs = EnvFnConfig(env_fn=make, horizon=10, vector_size=rows).build(rows, seed=0)
+    policy = RandomPolicy(envs.action_space, np.random.default_rng(0))
+    return evaluate_policy(policy, envs, trials=2 * rows, deterministic=False)
+
+
+def test_an_evaluation_does_not_wait_for_an_agent_that_never_takes_part() -> None:
+    assert evaluated(lambda: Secrets(with_absences=True), 6).trials == 12
+    with pytest.raises(
+        UserError, match=r"^row 3 of 4 \(from 0\) ended no trial in 10,000 steps .*possible_agents"
+    ) as caught:
+        evaluated(NeverThere, 4)
     assert "\n" not in str(caught.value)
 
 

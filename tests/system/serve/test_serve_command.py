@@ -96,6 +96,7 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for flags, expected in (
         (["missing"], "missing"),
         ([str(run), "--checkpoint", "missing"], "missing"),
+        (["policy.onnx", "--checkpoint", "best"], "--checkpoint best has no effect with an .onnx file"),
         ([str(run), "--port", "70000"], "70000 is not a port"),
         ([str(run), "--max-sessions", "0"], "max_sessions must be at least 1"),
         ([str(run), "--session-seconds", "nan"], "session_seconds must be a finite number"),

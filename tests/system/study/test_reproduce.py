@@ -1,6 +1,7 @@
 """`yamame reproduce`: every experiment at a tiny budget to its plot, resumed, and with bad input."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from yamame.recipes import config_from_flags, load_recipe
 from yamame.runs.directory import RESULT
 from yamame.studies import load_study, study_names
 from yamame.studies.base import Arm, Panel, Study
+from yamame.tools.figure import figure_names
 from yamame.tools.study import cost
-from yamame.tools.study.execute import PlannedRun
+from yamame.tools.study.execute import PlannedRun, require_planned
 from yamame.tools.study.plan import plan
 from yamame.tools.study.report import plot_bars, plot_curves
 from yamame.tools.study.reproduce import reproduce
@@ -106,6 +108,42 @@ def test_finished_runs_are_not_trained_again(tmp_path: Path) -> None:
     assert more.results["panels"][0]["references"] == {"oracle": 1.0}
     assert "Published for Corridor: oracle 1.000." in more.text
     assert "Corridor, same: no-token-shift changes nothing in the preset small." in more.text
+
+
+@pytest.mark.usefixtures("example")
+def test_a_report_of_runs_that_were_not_planned_is_refused(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"budget": 0.002, "flags": FLAGS, "output_dir": tmp_path, "quiet": True}
+    made = reproduce("fig7", size="tiny", train=FakeTrain(), **settings)
+    assert reproduce("fig7", size="tiny", report_only=True, **settings).results == made.results
+    before = snapshot(tmp_path)
+    for changes, problem in (
+        ({"budget": 0.001, "size": "tiny"}, "trained with another config"),
+        ({"budget": 0.004, "size": "tiny"}, "trained with another config|environment steps, not"),
+        ({"size": "small"}, "trained with another config"),
+    ):
+        with pytest.raises(UserError, match=problem) as refused:
+            reproduce("fig7", report_only=True, **(settings | changes))
+        assert "\n" not in str(refused.value)
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.usefixtures("example")
+def test_a_report_with_a_shorter_run_is_refused(tmp_path: Path) -> None:
+    (arm, *_) = plan(EXAMPLE, tmp_path, preset="small", seeds=[0])
+    (run,) = arm.runs
+    require_planned(arm.runs)
+    FakeTrain()(replace(run, config=replace(run.config, env_steps=70)), True)
+    with pytest.raises(UserError, match=rf"has 70 environment steps, not {run.config.env_steps:,}: leave out"):
+        require_planned(arm.runs)
+
+
+def test_experiments_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1 and [row["experiment"] for row in json.loads(out)] == list(study_names())
+    assert main(["figure", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1 and [row["figure"] for row in json.loads(out)] == list(figure_names())
 
 
 @pytest.mark.usefixtures("example")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ from tiny import tiny_config
 import yamame
 from yamame.cli import main
 from yamame.data.store import ReplayStore
-from yamame.errors import UserError
+from yamame.distributed.learners import launch
+from yamame.errors import RunFailedError, UserError
 from yamame.metrics.registry import read_metrics
 from yamame.runs.checkpoint import load_latest_checkpoint
 from yamame.runs.directory import CHECKPOINTS
@@ -209,6 +211,17 @@ def test_an_error_of_all_learners_is_reported_once(tmp_path: Path, capfd: pytest
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("yamame: ")
     assert not (tmp_path / "run").exists()
+
+
+def fail_and_hang(*_: object) -> dict[str, Any]:
+    threading.Thread(target=time.sleep, args=(SECONDS,)).start()  # which the end of the process waits for
+    raise ValueError("broken")
+
+
+def test_learners_that_fail_and_hang_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yamame.distributed.learners._GRACE_SECONDS", 1.0)
+    with pytest.raises(RunFailedError, match=r"^learner [01] failed \(ValueError: broken\): all learners were stopped"):
+        launch(fail_and_hang, tiny_config(num_learners=2, compute={"device": "cpu"}), tmp_path)
 
 
 def test_an_env_fn_that_cannot_be_pickled_is_an_error(tmp_path: Path) -> None:

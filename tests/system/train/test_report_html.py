@@ -1,6 +1,7 @@
 """`report.html`: one file that needs nothing else, says what report.md says, and takes nobody's word for markup."""
 
 import json
+import shlex
 from base64 import b64decode
 from html.parser import HTMLParser
 from io import BytesIO
@@ -129,6 +130,15 @@ def test_corrupted_files_cost_a_section_at_most(tmp_path: Path, content: str) ->
     write_report(tmp_path / "run")
     page = Page((tmp_path / "run/report.html").read_text())
     assert "mean return 4.25" in page.text and "Expected" not in page.text
+
+
+def test_commands_quote_the_path(tmp_path: Path) -> None:
+    run = tmp_path / "two words; and $more"
+    run.mkdir()
+    write_run(run, evaluation([1.0]))
+    write_report(run)
+    commands = (run / "report.md").read_text().split("```")[1].strip().splitlines()
+    assert [shlex.split(line)[:3] for line in commands] == [["yamame", name, str(run)] for name in ("eval", "resume")]
 
 
 def test_fault_counters_are_reported_if_there_are_any(tmp_path: Path) -> None:

@@ -60,6 +60,17 @@ def test_every_number_that_a_real_run_logged_is_there(tmp_path: Path) -> None:
             assert cell == "" if entry.get(key) is None else math.isclose(float(cell), entry[key], rel_tol=1e-9)
 
 
+def test_a_group_has_the_longest_run_of_each_seed(tmp_path: Path) -> None:
+    for name, steps, seed in (("short", 10, 0), ("long", 30, 0), ("other", 20, 1), ("empty", 0, 1)):
+        write_run(tmp_path / name, [line(step, loss__td=1.0) for step in range(1, steps + 1)], seed=seed)
+    with client(tmp_path) as asking:
+        chosen = ",".join(ids(asking).values())
+        (group,) = asking.get("/api/curves/panels", params={"runs": chosen, "grouped": "1"}).json()["lines"]
+        alone = asking.get("/api/curves/panels", params={"runs": chosen}).json()["lines"]
+    assert {run["name"] for run in group["runs"]} == {"long", "other"} and "(2 seeds)" in group["label"]
+    assert len(alone) == 4
+
+
 def test_unknown_metrics_are_shown_below(tmp_path: Path) -> None:
     values = {
         "mine/thing": 1.0,

@@ -42,6 +42,34 @@ def test_the_level_remains_the_fraction_of_random_steps() -> None:
     assert subject.epsilon_E[0] == pytest.approx(LEVEL / (LEVEL + mean_length() * (1 - LEVEL)))
 
 
+@pytest.mark.parametrize(
+    "space", [spaces.MultiDiscrete([MANY] * 2), spaces.MultiDiscrete([MANY] * 20), spaces.MultiBinary(8)], ids=str
+)
+def test_the_level_is_that_of_whole_actions_of_several_components(space: spaces.Space) -> None:
+    """A repeat holds all components, and starts where one is random."""
+    subject = explorer(space, 5_000)
+    actions_TE, repeated_TE = play(subject, 60)
+    late = slice(HORIZON, None)
+    assert repeated_TE[late].mean() == pytest.approx(LEVEL * (1 - 1 / mean_length()), abs=0.01)
+    if not isinstance(space, spaces.MultiBinary):  # a random bit may be that of the policy
+        assert (actions_TE[late] != 0).any(-1).mean() == pytest.approx(LEVEL, abs=0.01)
+    everything_is_random = replace(CONFIG, initial_eps=1.0, final_eps=1.0)
+    actions_TE, _ = play(explorer(space, 500, everything_is_random), 5)
+    assert (actions_TE != 0).mean() > (0.45 if isinstance(space, spaces.MultiBinary) else 0.99)
+
+
+@pytest.mark.parametrize("repeat_exponent", [0.0, 2.0])
+def test_a_level_above_1_is_1_for_discrete_actions(repeat_exponent: float) -> None:
+    """For the noise of a Box it is not."""
+    config = EpsilonGreedy(initial_eps=1.5, final_eps=1.5, repeat_exponent=repeat_exponent)
+    subject = explorer(spaces.Discrete(MANY), 1_000, config)
+    actions_TE, _ = play(subject, 5)
+    assert (actions_TE != 0).mean() > 0.99 and (subject.epsilon_E == 1.0).all()
+    of_box = explorer(spaces.Box(-1, 1, (2,)), 10, config)
+    play(of_box, 5)
+    assert (of_box.epsilon_E == 1.5).all()
+
+
 def test_lengths_follow_the_power_law_up_to_the_horizon() -> None:
     everything_is_random = replace(CONFIG, initial_eps=1.0, final_eps=1.0)
     actions_TE, repeated_TE = play(explorer(spaces.Discrete(MANY), 20_000, everything_is_random), HORIZON + 1)

@@ -247,6 +247,37 @@ def test_tokens_have_the_ids_of_their_trajectories(tmp_path: Path) -> None:
             assert (batch.trajectory_ids[~batch.token_mask] == 0).all()
 
 
+def test_numbers_of_trajectories_leave_out_killed_processes_and_tell_ranks_and_offline_stores_apart(
+    tmp_path: Path,
+) -> None:
+    trajectories = [replace(numbered(6), reward=np.full(6, index, np.float32)) for index in range(5)]
+    with (
+        ReplayStore(tmp_path / "own", capacity_trajectories=8, cache_bytes=0) as store,
+        ReplayStore(tmp_path / "offline", capacity_trajectories=8, cache_bytes=0) as offline,
+    ):
+        store.extend(trajectories)
+        store.rollback(2)
+        store.extend(trajectories[3:])  # their ids are 5 and 6
+        offline.append(replace(numbered(6), reward=np.full(6, 5, np.float32)))
+        by_reward: list[dict[int, int]] = []
+        for rank in (0, 1):
+            config = ReplayConfig(batch_size=6, pad_tokens_to_multiple_of=1)
+            rng = np.random.default_rng(0)
+            sampler = Sampler(
+                store, config=config, context_length=6, rng=rng, offline=offline, offline_windows=1, rank=rank
+            )
+            sampler.skipped_ids = [(3, 2)]
+            numbers: dict[int, int] = {}
+            for _ in range(20):
+                batch = sampler.sample()
+                rewards, ids = batch.reward[batch.loss_mask], batch.trajectory_ids[batch.loss_mask]
+                numbers |= dict(zip(rewards.int().tolist(), ids.tolist(), strict=True))
+            by_reward.append(numbers)
+    first, second = by_reward
+    assert [first[reward] for reward in range(5)] == [0, 1, 2, 3, 4]
+    assert len({*first.values(), *(second[reward] for reward in range(5))}) == 11 and first[5] == second[5]
+
+
 def test_what_is_evicted_meanwhile_changes_nothing(tmp_path: Path) -> None:
     expected: list[Batch] = []
     for appending in (False, True):

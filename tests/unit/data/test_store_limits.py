@@ -30,6 +30,21 @@ def test_first_in_first_out_by_bytes(tmp_path: Path) -> None:
         assert store.ids() == (9,)
 
 
+def test_a_checkpoint_is_due_before_the_limit_of_bytes_deletes_what_the_last_one_needs(tmp_path: Path) -> None:
+    with opened(tmp_path, capacity=100, capacity_bytes=int(3.5 * LARGE_BYTES)) as store:
+        store.extend([large(tag) for tag in range(3)])
+        store.mark_checkpoint()
+        assert not store.needs_checkpoint
+        store.append(large(3))
+        assert not store.needs_checkpoint
+        store.append(large(4))
+        assert store.needs_checkpoint  # half the capacity was evicted
+        assert store.rollback(2) == 2
+        assert store.ids() == (0, 1, 2)
+        store.mark_checkpoint()
+        assert not store.needs_checkpoint
+
+
 def test_disk_holds_at_most_twice_the_bytes_without_any_sync(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=100, cache_bytes=0, capacity_bytes=2 * LARGE_BYTES + 9) as store:
         for tag in range(12):

@@ -14,6 +14,7 @@ from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.experience import RayExperience
 from yamame.distributed.ray.pool import Call, CollectorHandle, CollectorPool, Results
 from yamame.distributed.ray.worker import CollectRequest, CollectResult, PolicyWeights
+from yamame.distributed.sharding import shard_config
 from yamame.errors import UserError
 from yamame.run_config import RunConfig
 from yamame.types import Fault
@@ -125,6 +126,13 @@ def test_every_collector_has_a_request_and_one_more_an_iteration_in_all(config: 
     assert ordered(fleet) == [[5, 5], [5, 5]]
     assert all(request.deterministic for request in fleet.pending_requests)
     assert collectors.env_steps == 0
+
+
+def test_one_of_several_learners_is_no_more_iterations_ahead_than_a_single_one(agent: Agent) -> None:
+    config = pool_config(6, **{"env_steps": 6_000, "env_steps_per_iteration": 240, "num_envs": 24})
+    collectors, fleet = started(shard_config(replace(config, num_learners=3)), agent)
+    assert step(collectors) is None
+    assert ordered(fleet) == [[5, 5], [5, 5]]
 
 
 def test_a_vector_step_is_over_when_as_much_has_come_in(config: RunConfig, agent: Agent) -> None:

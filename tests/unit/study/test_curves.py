@@ -1,5 +1,6 @@
 """Learning curves over seeds, by hand."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,9 @@ import pytest
 
 from yamame.envs.tmaze import PassiveTMazeConfig
 from yamame.metrics.logger import MetricLogger
-from yamame.metrics.registry import EVAL_RETURN, RETURN
-from yamame.run_config import EvalConfig, RunConfig
+from yamame.metrics.registry import EVAL_RETURN, RETURN, read_metrics
+from yamame.run_config import EvalConfig, OfflineConfig, RunConfig
+from yamame.tools.plots import plot_learning_curve
 from yamame.tools.study.curves import MAX_POINTS, RunCurve, mean_curve, run_curve
 
 
@@ -28,10 +30,34 @@ def test_a_curve_of_a_run_has_its_evaluations_and_ends_in_the_final_one(tmp_path
     made = run_curve(tmp_path, result, config)
     assert made.x.tolist() == [10, 40, 50] and made.values.tolist() == [0.5, 1.5, 2.0]
     assert not made.solved
-    assert run_curve(tmp_path, result, replace(config, env_steps=80)).solved
+    assert run_curve(tmp_path, {**result, "end_reason": "solved: two evaluations of at least 1"}, config).solved
+    shortened = replace(config, env_steps=80)
+    for end_reason in ("it was enough", "pruned", None):
+        assert not run_curve(tmp_path, {**result, "end_reason": end_reason}, shortened).solved
     # the final evaluation replaces one made shortly before
     rarely = replace(config, eval=EvalConfig(interval_env_steps=30))
     assert run_curve(tmp_path, result, rarely).x.tolist() == [10, 50]
+
+
+def test_a_purely_offline_run_has_all_its_evaluations_and_is_not_solved(tmp_path: Path) -> None:
+    with MetricLogger(tmp_path) as metrics:
+        for env_steps, values in ((10, {EVAL_RETURN: 0.5}), (20, {EVAL_RETURN: 1.5}), (40, {RETURN: 7.0})):
+            metrics.write(env_steps=env_steps, updates=env_steps, wall_seconds=0.0, values=values)
+    config = RunConfig(env=PassiveTMazeConfig(horizon=3), env_steps=40, eval=EvalConfig(interval_env_steps=10))
+    result = {"env_steps": 0, "updates": 40, "return_mean": 2.0, "return_ci95": [1.0, 3.0]}
+    made = run_curve(tmp_path, result, replace(config, offline=OfflineConfig(data=("histories",))))
+    assert made.x.tolist() == [10, 20, 40] and made.values.tolist() == [0.5, 1.5, 2.0]
+    assert not made.solved
+    assert run_curve(tmp_path, result, config, x_axis="updates").x.tolist() == [10, 20, 40]
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        ends = {"eval/return_ci95_low": 0.0, "eval/return_ci95_high": 1.0}
+        file.write(json.dumps({"env_steps": 50, "updates": 50, EVAL_RETURN: 0.5, **ends}) + "\n")
+        file.write(json.dumps({"env_steps": 60, "updates": 60}) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        drawn: list[np.ndarray] = []
+        patch.setattr("matplotlib.axes.Axes.errorbar", lambda axes, x, *_, **__: drawn.append(x))
+        plot_learning_curve(tmp_path / "curve.png", read_metrics(tmp_path), result, None)
+    assert [x.tolist() for x in drawn] == [[50, 60]]
 
 
 def test_the_mean_is_over_common_steps() -> None:

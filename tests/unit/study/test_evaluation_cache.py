@@ -7,7 +7,8 @@ import pytest
 from sweep_runs import FakeTrain
 
 from yamame.errors import UserError
-from yamame.runs.directory import BEST
+from yamame.runs.checkpoint import MANIFEST
+from yamame.runs.directory import BEST, CHECKPOINTS
 from yamame.tools.study import evaluations
 from yamame.tools.study.evaluations import EVALUATIONS, EvaluationCache
 from yamame.tools.study.sweep import run_sweep
@@ -40,6 +41,19 @@ def test_each_evaluation_is_made_once_and_kept_in_the_file(tmp_path: Path, calls
     assert again.evaluate(run, 20, checkpoint="best")["return_mean"] == 4
     assert [call["checkpoint"] for call in calls] == ["latest", "latest", "latest", "best"]
     assert all(call["seed"] is None and call["trials"] is None for call in calls)
+
+
+def test_a_run_that_was_made_again_is_evaluated_again(tmp_path: Path, calls: list[dict[str, Any]]) -> None:
+    cache, run = EvaluationCache(tmp_path / EVALUATIONS), tmp_path / "run"
+    for folder, checkpoint in ((CHECKPOINTS, "latest"), (BEST, "best")):
+        manifest = run / folder / "update-000000001" / MANIFEST
+        manifest.parent.mkdir(parents=True)
+        seen = []
+        for content in ("{}", "{}", '{"sha256": {}}'):
+            manifest.write_text(content)
+            seen.append(cache.evaluate(run, 10, checkpoint=checkpoint)["return_mean"])
+        assert seen[0] == seen[1] != seen[2]
+    assert len(calls) == 4
 
 
 @pytest.mark.parametrize("text", ["{", "3", "[1]"])

@@ -11,10 +11,13 @@ import pytest
 from yamame.config.differences import flatten_config
 from yamame.config.serialization import to_json
 from yamame.envs.env_fn import EnvFnConfig
+from yamame.metrics.registry import EVAL_RETURN
 from yamame.recipes import config_from_flags, load_recipe
 from yamame.recipes.settings.presets import apply_algorithm, apply_variants
 from yamame.run_config import RunConfig, experiment_settings
-from yamame.tools.run_groups import arm_of, arm_order, group_by_seed
+from yamame.tools.figures import ablation_bars, learning_curves
+from yamame.tools.plots import RANDOM
+from yamame.tools.run_groups import arm_of, arm_order, common_random_return, group_by_seed
 
 BASE = load_recipe("popgym").make_config(load_recipe("popgym").env)
 
@@ -47,12 +50,51 @@ OTHERS = {
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    for name, config in (SEEDS | LENGTHS | OTHERS).items():
-        run = tmp_path / name
-        run.mkdir()
-        (run / "config.json").write_text(json.dumps(to_json(config)))
-        (run / "metadata.json").write_text(json.dumps({"recipe": "popgym"}))
+    for seed, (name, config) in enumerate((SEEDS | LENGTHS | OTHERS).items()):
+        write_run(tmp_path / name, replace(config, seed=seed))
     return tmp_path
+
+
+def write_run(run: Path, config: RunConfig, *, env_steps: int = 0, random_return: float | None = None) -> None:
+    """Write the files of a run that has made some steps; it is finished if there is a return of random actions."""
+    run.mkdir()
+    (run / "config.json").write_text(json.dumps(to_json(config)))
+    (run / "metadata.json").write_text(json.dumps({"recipe": "popgym"}))
+    line = {"env_steps": env_steps, "updates": 1, EVAL_RETURN: 1.0}
+    (run / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    if random_return is not None:
+        result = {"env_steps": env_steps, "return_mean": 1.0, "return_ci95": [0.0, 2.0], "success_rate": None}
+        result |= {"random_baseline": {"return_mean": random_return}}
+        (run / "result.json").write_text(json.dumps(result))
+
+
+def test_a_group_has_the_longest_run_of_each_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, seed, env_steps, random_return in (
+        ("a", 0, 100, 0.0),
+        ("b", 0, 300, None),
+        ("c", 1, 50, None),
+        ("d", 1, 50, 0.0),
+    ):
+        write_run(tmp_path / name, changed(seed=seed), env_steps=env_steps, random_return=random_return)
+    (group,) = group_by_seed([tmp_path])
+    assert [run.name for run in group.runs] == ["b", "d"]
+    assert [line.split(" is left out: ")[0] for line in capsys.readouterr().err.splitlines()] == [
+        str(tmp_path / name) for name in ("a", "c")
+    ]
+
+
+def test_random_actions_are_drawn_if_all_groups_have_one_task(tmp_path: Path) -> None:
+    other = changed(env={"name": "CountRecallEasy"})
+    for name, config in (("full", BASE), ("narrow", OTHERS["narrow"]), ("elsewhere", other)):
+        write_run(tmp_path / name, config, env_steps=5, random_return=0.25)
+    same, apart = [tmp_path / "full", tmp_path / "narrow"], [tmp_path / "full", tmp_path / "elsewhere"]
+    assert common_random_return(group_by_seed(same)) == 0.25
+    assert common_random_return(group_by_seed(apart)) is None
+    for module in (learning_curves, ablation_bars):
+        lines = [
+            [line.get_label() for line in module.draw(paths, module.Options()).axes[0].lines] for paths in (same, apart)
+        ]
+        assert [RANDOM in labels for labels in lines] == [True, False], module
 
 
 def test_figures_and_viewer_have_the_same_groups(runs: Path) -> None:

@@ -146,6 +146,15 @@ def test_arms_of_an_experiment_are_those_that_nobody_named() -> None:
         ("passive-tmaze --envs A", "passive-tmaze is a single task: leave out --envs"),
         ("passive-tmaze --report-only", "sweeps/passive-tmaze does not exist: yamame sweep passive-tmaze makes it"),
         ("passive-tmaze --report-only --env-steps 3", "has no effect with --report-only"),
+        *(
+            (f"passive-tmaze --report-only {words}", f"{words.partition(' ')[0]} has no effect with --report-only")
+            for words in ("--seeds 0", "--variants gru", "--no-full", "--preset small", "--size tiny")
+        ),
+        *(
+            (f"popgym --report-only {words}", f"{words.partition(' ')[0]} has no effect with --report-only")
+            for words in ("--envs A", "--difficulty easy", "--all")
+        ),
+        ("popgym --list --bogus 3", "unknown flag --bogus"),
         ("popgym", "choose the environments by one of"),
         ("popgym --all --difficulty easy", "choose the environments by one of"),
         ("popgym --envs AutoencoderEasy", "did you mean 'AutoencodeEasy'?"),

@@ -1,6 +1,8 @@
 """Runs of experiments: shared, scaled and priced."""
 
+import inspect
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,17 +13,22 @@ import pytest
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.hyperx.config import HyperXConfig
 from yamame.algorithms.ppo.config import PPOConfig
-from yamame.collect.exploration import EpsilonGreedy, NoExploration
+from yamame.algorithms.selection import available_algorithms
+from yamame.collect import exploration
+from yamame.collect.exploration import EpsilonGreedy, ExplorationConfig, NoExploration
+from yamame.config.differences import flatten_config
+from yamame.config.overrides import apply_overrides
 from yamame.config.serialization import to_json
 from yamame.data.store import ReplayStore
 from yamame.errors import UserError
 from yamame.recipes import load_recipe
+from yamame.recipes.settings.presets import apply_algorithm
 from yamame.run_config import RunConfig
 from yamame.studies import load_study
 from yamame.studies.base import Arm, Panel, Study
 from yamame.tools.study import execute
 from yamame.tools.study.cost import Cost, Speed, estimate_cost
-from yamame.tools.study.plan import HISTORIES, arm_key, plan, run_name, scale_budget, take_over
+from yamame.tools.study.plan import HISTORIES, arm_key, follows_length, plan, run_name, scale_budget, take_over
 
 DISTILLED_FLAGS = (
     *("--env.size", "3", "--env.horizon", "12", "--env.attempt-length", "6", "--offline.total-updates", "400"),
@@ -121,6 +128,32 @@ def test_a_budget_shortens_the_schedules_of_every_algorithm(tmp_path: Path) -> N
     assert sac.config.exploration.random_env_steps == sac.config.learning_starts == wind().env_steps // 500
     assert isinstance(stored.config, RunConfig)
     assert stored.config.offline.total_updates == stored.config.total_updates == 40
+
+
+def test_every_field_that_counts_steps_or_updates_is_a_schedule_or_known_to_be_none() -> None:
+    kinds = [kind for kind in vars(exploration).values() if isinstance(kind, type)]
+    explorations = [kind for kind in kinds if issubclass(kind, ExplorationConfig) and not inspect.isabstract(kind)]
+    configs = [replace(wind(), exploration=kind()) for kind in explorations]
+    configs += [apply_algorithm(wind(), name) for name in available_algorithms()]
+    counts = re.compile(r"(.*[._])?(updates|env_steps|learning_starts)|.*(anneal|decay|warmup)_.*")
+    paths = {path for config in configs for path in flatten_config(config) if counts.fullmatch(path)}
+    assert {"learner.target_entropy_anneal_updates", "learner.entropy_decay_env_steps"} < paths
+    assert {path for path in paths if not follows_length(path)} == {
+        "learner.max_nonfinite_updates",  # in a row
+        "learner.novelty_updates",  # of each iteration
+    }
+
+
+def test_a_budget_shortens_the_anneals_of_entropy_and_pace() -> None:
+    sac, ppo = apply_algorithm(wind(), "recurrent_sac"), apply_algorithm(wind(), "ppo")
+    for config, path in (
+        (sac, "learner.target_entropy_anneal_updates"),
+        (sac, "updates_anneal_env_steps"),
+        (ppo, "learner.entropy_decay_env_steps"),
+        (wind(), "novelty.num_updates"),
+    ):
+        short = scale_budget(apply_overrides(config, {path: 5000}), 0.1)
+        assert flatten_config(short)[path] == 500, path
 
 
 def test_learning_histories_are_written_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

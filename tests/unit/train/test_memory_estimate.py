@@ -1,6 +1,7 @@
 """Observations that a machine cannot hold are refused at the start; ordinary ones pass on a small machine."""
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from gymnasium import spaces
 
 import yamame
+from yamame.data.sampler import ReplayConfig
+from yamame.distributed.sharding import shard_config
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.recipes.settings.presets import apply_size, default_config
 from yamame.training import memory_estimate
-from yamame.training.memory_estimate import check_memory, machine_bytes
+from yamame.training.memory_estimate import check_memory, estimate_bytes, machine_bytes
 
 GIB = 2**30
 BYTES = np.uint8
@@ -83,6 +86,19 @@ def test_observations_that_do_not_fit_are_named(space: Any, message: str) -> Non
         check(space)
     assert "this machine has 4.0 GiB of memory: make it smaller, or lower num_envs" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_learner_of_several_prepares_as_many_batches_as_a_single_one() -> None:
+    space = spaces.Box(-1.0, 1.0, (8,), np.float32)
+    env = EnvFnConfig(env_fn=lambda: Shows(space), horizon=100, num_workers=0)
+    replay = ReplayConfig(batch_size=8)
+    config = replace(
+        default_config(env), num_envs=8, env_steps_per_iteration=64, updates_per_env_step=4 / 64, replay=replay
+    )
+    shard = shard_config(replace(config, num_learners=4))
+    leaf = {"observation": space}
+    whole, quarter = (estimate_bytes(each, "observation", space, leaf)["batches"] for each in (config, shard))
+    assert whole == 4 * quarter > 0
 
 
 def test_training_and_check_env_refuse_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@ import re
 import signal
 
 import pytest
+from tiny import tiny_config
 
 from yamame.errors import UserError
 from yamame.runs.directory import (
@@ -10,10 +11,13 @@ from yamame.runs.directory import (
     LOCK,
     clear_interrupted_start,
     create_run_dir,
+    is_locked,
     lock_run_dir,
     remove_run_dir,
     resolve_run_dir,
 )
+from yamame.training import start
+from yamame.training.run_files import RunMetadata
 
 
 def make_run(path):
@@ -89,6 +93,33 @@ def test_whatever_a_killed_start_or_removal_leaves_makes_room_for_the_run(tmp_pa
     (run / LOCK).write_text("mine")
     (run / "thesis.tex").write_text("precious")
     assert not clear_interrupted_start(run) and (run / LOCK).read_text() == "mine"
+
+
+def test_a_start_that_fails_holds_no_lock_when_its_lock_is_removed(tmp_path, monkeypatch):
+    unlink, locks = os.unlink, []
+
+    def unlink_on_windows(path, *args, **kwargs):
+        if str(path).endswith(f"/{LOCK}"):
+            locks.append(path)
+            if is_locked(tmp_path / "run"):
+                raise PermissionError(13, "The process cannot access the file because it is being used", str(path))
+        return unlink(path, *args, **kwargs)
+
+    def fail(*_, **__):
+        raise UserError("it cannot run")
+
+    monkeypatch.setattr(os, "unlink", unlink_on_windows)
+    monkeypatch.setattr(start, "Trainer", fail)
+    with pytest.raises(UserError, match=r"^it cannot run$"):
+        start.train_run(tiny_config(), RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+    assert len(locks) == 1 and not (tmp_path / "run").exists()
+
+
+def test_a_directory_that_another_process_has_taken_is_not_removed(tmp_path):
+    run = make_run(tmp_path / "run")
+    with lock_run_dir(run):
+        remove_run_dir(run)
+    assert (run / CONFIG).exists()
 
 
 def test_the_nearest_run_is_named(tmp_path, monkeypatch):

@@ -130,7 +130,7 @@ class PPOAgent(ActingModel):
         )
         self.actor.clip = _CLIP
         self._start_actor(config, is_box=isinstance(action_space, spaces.Box))
-        self.value = MLP(state_size, config.value.hidden_sizes, 1, config.value.activation)
+        self.value = MLP(state_size, config.value.hidden_sizes, 1, config.value.activation, float32_output=True)
         statistics = PopArtConfig(beta=config.value.statistics_rate)
         self.value_code = statistics.build(1, normalize=True)
 
@@ -172,7 +172,7 @@ class PPOAgent(ActingModel):
 
     def normalized_value(self, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N"]:
         """Return values in standard deviations of the value targets."""
-        return at_least_float32(self.value(state_ND))[:, 0]
+        return self.value(state_ND)[:, 0]
 
     def value_of(self, normalized_N: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
         """Return values in units of reward."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from yamame.data.actions import PolicyActionSpace, action_size, num_choices
 from yamame.errors import ConfigFieldError, check_range
-from yamame.nets.blocks import MLP, Activation, at_least_float32
+from yamame.nets.blocks import MLP, Activation
 from yamame.nets.heads.distributions import (
     CategoricalPolicy,
     DiscreteComponents,
@@ -112,11 +112,13 @@ class Actor(nn.Module):
             self.clip = low * min(1.0, MANY_CHOICES / max(num_choices(action_space))), high
         self.num_gammas = num_gammas
         output_size = self.action_size if self.discrete or multi_discrete else 2 * self.action_size
-        self.mlp = MLP(input_size, config.hidden_sizes, num_gammas * output_size, config.activation)
+        self.mlp = MLP(
+            input_size, config.hidden_sizes, num_gammas * output_size, config.activation, float32_output=True
+        )
 
     def forward(self, state_ND: Float[Tensor, "N D"], mask_NA: Bool[Tensor, "N A"] | None = None) -> PolicyDistribution:
         """Return the policy of every gamma over the actions that the mask allows (None: all)."""
-        raw_NGA = at_least_float32(self.mlp(state_ND)).unflatten(1, (self.num_gammas, -1))
+        raw_NGA = self.mlp(state_ND).unflatten(1, (self.num_gammas, -1))
         if self.discrete:
             allowed_N1A = None if mask_NA is None else mask_NA[:, None]
             if self.samples_choices:

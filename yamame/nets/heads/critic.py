@@ -17,9 +17,9 @@ from yamame.nets.action_embedding import EMBEDDING_SIZE, ActionEmbedding
 from yamame.nets.blocks import (
     Activation,
     EnsembleLinear,
-    at_least_float32,
     concat_one_hot,
     get_activation,
+    in_float32,
     shared_input_linear,
 )
 from yamame.nets.heads.actor import PolicyDistribution
@@ -94,9 +94,10 @@ class DiscreteCritic(nn.Module):
         """Return the outputs for every action."""
         first, *rest = self.layers
         x_KNH = shared_input_linear(state_ND, first.weight, first.bias)
-        for layer in rest:
+        for layer in rest[:-1]:
             x_KNH = layer(self.activation(x_KNH))
-        return at_least_float32(x_KNH).unflatten(2, (self.num_gammas, -1, self.num_outputs)).movedim(0, 1)
+        output_KNO = in_float32(rest[-1], self.activation(x_KNH))
+        return output_KNO.unflatten(2, (self.num_gammas, -1, self.num_outputs)).movedim(0, 1)
 
     def q_values(
         self,
@@ -206,8 +207,8 @@ class ActionInputCritic(nn.Module):
         x_KMH = x_KNGH.flatten(1, 2)
         for layer in self.layers[1:-1]:
             x_KMH = self.activation(layer(x_KMH, detach_weights=detach_weights))
-        output_KMZ = self.layers[-1](x_KMH, detach_weights=detach_weights)
-        return at_least_float32(output_KMZ).unflatten(1, (num_tokens, num_gammas)).movedim(0, 1)
+        output_KMZ = in_float32(self.layers[-1], x_KMH, detach_weights=detach_weights)
+        return output_KMZ.unflatten(1, (num_tokens, num_gammas)).movedim(0, 1)
 
     def q_values(
         self,

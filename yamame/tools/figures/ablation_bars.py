@@ -22,9 +22,9 @@ from yamame.tools.plots import (
     plain,
     plot_random_baseline,
 )
-from yamame.tools.run_groups import Group, color_numbers, group_by_seed
+from yamame.tools.run_groups import Group, color_numbers, common_random_return, group_by_seed
 from yamame.tools.study.curves import MIN_BAND_SEEDS
-from yamame.training.run_files import random_baseline_return, read_result
+from yamame.training.run_files import read_result
 from yamame.training.trained_run import load_trained_run
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         axes.grid(axis="x", visible=False)
         axes.axhline(0, color="black", linewidth=0.8)
         if metric == "return_mean":
-            plot_random_baseline(axes, random_baseline_return(groups[0].runs[0]))
+            plot_random_baseline(axes, common_random_return(groups))
             if axes.get_legend_handles_labels()[0]:
                 axes.legend(frameon=False, fontsize=9)
     return figure

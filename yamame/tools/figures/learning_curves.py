@@ -18,9 +18,9 @@ from yamame.tools.plots import (
     plot_band,
     plot_random_baseline,
 )
-from yamame.tools.run_groups import Group, color_numbers, group_by_seed
+from yamame.tools.run_groups import Group, color_numbers, common_random_return, group_by_seed
 from yamame.tools.study.curves import MeanCurve, RunCurve, mean_curve, run_curve
-from yamame.training.run_files import random_baseline_return, read_config, read_result
+from yamame.training.run_files import read_config, read_result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     """A line per group of runs of one experiment, such as seeds."""
     groups, x_axis = group_by_seed(paths), options.x_axis.replace("-", "_")
     metric, curves = _curves(groups, options.metric, x_axis)
-    random = random_baseline_return(groups[0].runs[0]) if metric in (EVAL_RETURN, RETURN) else None
+    random = common_random_return(groups) if metric in (EVAL_RETURN, RETURN) else None
     labels = [plain(_label(group)) for group in groups] + [RANDOM] * (random is not None)
     figure, (axes,) = new_figure(height=HEIGHT + legend_height(labels))
     numbers = color_numbers([group.runs[0] for group in groups])

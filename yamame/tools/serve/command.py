@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
+from yamame.runs.directory import LATEST
 from yamame.runs.locate import locate_run
 from yamame.tools.options import RUN_HELP, add_command, add_flags, reject_unknown
 from yamame.tools.serve.limits import Limits
@@ -27,7 +28,7 @@ def register(subparsers: Any) -> None:
         "arrive together are acted on in one batch. SIGTERM finishes the requests that have arrived.",
     )
     serve.add_argument("run", type=locate_run, metavar="RUN", help=f"{RUN_HELP}, or an .onnx file")
-    serve.add_argument("--checkpoint", metavar="WHICH", default="latest", help="latest (default), best, or a path")
+    serve.add_argument("--checkpoint", metavar="WHICH", default=LATEST, help="latest (default), best, or a path")
     add_address_flags(serve, port=DEFAULT_PORT, port_help=f"port (default {DEFAULT_PORT}; 0: any free port)")
     serve.add_argument(
         "--token-file", type=Path, metavar="FILE", help="require the token in FILE instead of a new random one"
@@ -47,6 +48,8 @@ def register(subparsers: Any) -> None:
 def _serve(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     check_port(options.port)
+    if options.run.suffix == ".onnx" and options.checkpoint != LATEST:
+        raise UserError(f"--checkpoint {options.checkpoint} has no effect with an .onnx file: leave it out")
     with libraries_of("serve", "serve", "starlette", "uvicorn", "websockets"):
         import websockets  # noqa: F401  # by uvicorn, once a client connects
 

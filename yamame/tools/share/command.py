@@ -43,6 +43,8 @@ def _push(options: argparse.Namespace, rest: list[str]) -> int:
     repo, folder = options.repo, options.output
     if repo is None and folder is None:
         raise UserError("expected a repository, user/repo, or --output with a new folder")
+    if folder is not None and options.private:
+        raise UserError("--private has no effect with --output, which uploads nothing: leave one out")
     if repo is not None:
         check_repo_id(repo)
     run = load_trained_run(options.run, options.checkpoint, config_with_env(options.run, options.env))

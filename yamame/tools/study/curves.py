@@ -18,6 +18,8 @@ MAX_POINTS = 200
 """Points of a mean curve; a figure shows no more."""
 _RESULT_KEYS = {EVAL_RETURN: "return_mean", EVAL_SUCCESS: "success_rate"}
 """Metric -> its key in `result.json`, the final evaluation."""
+_SOLVED = "solved"
+"""Start of the `end_reason` of a run that `eval.stop_return` stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +66,26 @@ def run_curve(
 
     The final evaluation has more trials: it replaces one made less than half an interval before.
     """
-    lines = [line for line in read_metrics(run) if line.get(metric) is not None]
+    metrics = read_metrics(run)
+    lines = [line for line in metrics if line.get(metric) is not None]
     final = None if result is None else result.get(_RESULT_KEYS.get(metric, ""))
     if result is not None and final is not None:
-        last_kept = result["env_steps"] - config.eval.interval_env_steps / 2
-        lines = [line for line in lines if line["env_steps"] < last_kept]
+        end = {**result, "env_steps": final_env_steps(result, metrics)}
+        last_kept = end["env_steps"] - config.eval.interval_env_steps / 2
+        lines = [*(line for line in lines if line["env_steps"] < last_kept), {x_axis: end[x_axis], metric: final}]
     points = [(line[x_axis], line[metric]) for line in lines]
-    if result is not None and final is not None:
-        points.append((result[x_axis], final))
     x, values = np.array(points, np.float64).reshape(-1, 2).T
-    return RunCurve(x=x, values=values, solved=result is not None and result["env_steps"] < config.env_steps)
+    solved = result is not None and str(result.get("end_reason")).startswith(_SOLVED)
+    return RunCurve(x=x, values=values, solved=solved)
+
+
+def final_env_steps(result: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> float:
+    """Return the environment steps at the end of a run, on the axis of its metrics.
+
+    A purely offline run logs the steps that it counts, but its result has 0, since it makes none: then the last logged
+    ones.
+    """
+    return float(result["env_steps"] or (metrics[-1]["env_steps"] if metrics else 0))
 
 
 def mean_curve(runs: Sequence[RunCurve]) -> MeanCurve | None:

@@ -1,12 +1,14 @@
 """Evaluations of finished runs after training, each made once and kept in a file."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.runs.directory import BEST, BEST_CHECKPOINT, LATEST
+from yamame.runs.checkpoint import MANIFEST, list_checkpoints
+from yamame.runs.directory import BEST, BEST_CHECKPOINT, CHECKPOINTS, LATEST
 from yamame.runs.durable_files import write_json
 from yamame.training.trained_run import load_trained_run
 
@@ -16,7 +18,7 @@ _KEPT = ("return_mean", "success_rate", "trials", "env_steps")
 
 
 class EvaluationCache:
-    """Evaluations of runs by their path, length, checkpoint and instruction, kept in `path`."""
+    """Evaluations of runs by their path, length, checkpoint, its content and instruction, kept in `path`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -40,7 +42,7 @@ class EvaluationCache:
         """
         folder = self._path.parent
         name = run.relative_to(folder) if run.is_relative_to(folder) else run.resolve()
-        key = f"{name} at {env_steps}, {checkpoint}: {instruction}"
+        key = f"{name} at {env_steps}, {checkpoint} {_digest(run, checkpoint)}: {instruction}"
         if key not in self._known:
             trained = load_trained_run(run, checkpoint)
             evaluation = trained.evaluate(trials=None, seed=None, instruction=instruction)
@@ -58,3 +60,10 @@ class EvaluationCache:
         if not (run / BEST).exists():
             return None
         return float(self.evaluate(run, env_steps, checkpoint=BEST_CHECKPOINT)["return_mean"])
+
+
+def _digest(run: Path, checkpoint: str) -> str:
+    """Return a digest of the newest checkpoint, by its manifest, so that a run that was made again is another one."""
+    newest = list_checkpoints(run / (BEST if checkpoint == BEST_CHECKPOINT else CHECKPOINTS))[:1]
+    manifests = [(path / MANIFEST).read_bytes() for path in newest if (path / MANIFEST).exists()]
+    return hashlib.sha256(b"".join(manifests)).hexdigest()[:16]

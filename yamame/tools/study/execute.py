@@ -169,6 +169,14 @@ def finished_result(directory: Path) -> RunResult | None:
     return read_result(directory) if (directory / CONFIG).exists() else None
 
 
+def require_planned(runs: Sequence[PlannedRun]) -> None:
+    """Raise `UserError` if a directory holds a run with another config, or a finished one that is shorter."""
+    for run in runs:
+        if run.status() is RunStatus.STARTED and finished_result(run.directory) is not None:
+            length = f"{read_config(run.directory).env_steps:,} environment steps, not {run.config.env_steps:,}"
+            raise UserError(f"{run.directory} has {length}: leave out --report-only, or choose another --output-dir")
+
+
 def require_same_config(directory: Path, found: RunConfig, wanted: RunConfig, *, allow_longer: bool = True) -> None:
     """Raise `UserError` if a directory holds another config. A shorter run can be resumed, so it is no difference."""
     ignore_length = allow_longer or found.env_steps < wanted.env_steps

@@ -23,8 +23,9 @@ RUNS, HISTORIES = "runs", "histories"
 """Directories of the runs of a reproduction, and of their data, in that of all studies with one preset and budget."""
 _MAX_NAME = 100
 _SCHEDULES = re.compile(
-    r"learning_starts|learner\.(lr_(warmup|decay)_(updates|env_steps)|bonus_anneal_env_steps)|exploration\.(anneal|random)_env_steps"
-    r"|replay\.prefer_rewarded_anneal_(start|end)_env_steps"
+    r"learning_starts|updates_anneal_env_steps|exploration\.(anneal|random)_env_steps"
+    r"|learner\.(lr_(warmup|decay)_(updates|env_steps)|bonus_anneal_env_steps|entropy_decay_env_steps)"
+    r"|learner\.target_entropy_anneal_updates|novelty\.num_updates|replay\.prefer_rewarded_anneal_(start|end)_env_steps"
 )
 """Settings that go with the length of a run."""
 _LENGTHS = ("env_steps", "offline.total_updates", "eval.interval_env_steps", "checkpoint.milestone_interval_env_steps")
@@ -165,13 +166,14 @@ def scale_budget(config: RunConfig, fraction: float) -> RunConfig:
     """Return a run with a fraction of the environment steps, and schedules and intervals shortened with it."""
     if fraction == 1.0:
         return config
-    whole = {
-        path: value
-        for path, value in flatten_config(config).items()
-        if value and (path in _LENGTHS or _SCHEDULES.fullmatch(path))
-    }
+    whole = {path: value for path, value in flatten_config(config).items() if value and follows_length(path)}
     scaled = apply_overrides(config, {path: max(1, round(value * fraction)) for path, value in whole.items()})
     return resolve_offline_length(scaled)
+
+
+def follows_length(path: str) -> bool:
+    """Return whether the field of a config is the length of a run, or shortened with it."""
+    return path in _LENGTHS or _SCHEDULES.fullmatch(path) is not None
 
 
 def run_name(arm: Arm) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from yamame.errors import wrap_os_errors
 from yamame.metrics.confidence import Mean
 from yamame.runs.durable_files import replace_atomically
 from yamame.studies.base import AMAGO, Score, Study
@@ -44,9 +45,9 @@ _MARKERS = "sv^<>"
 
 
 def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
-    """Write files by name, each whole or not at all."""
+    """Write files by name, each whole or not at all. Raises `UserError` if one cannot be written."""
     for name, text in texts.items():
-        with replace_atomically(directory / name) as partial:
+        with wrap_os_errors(directory / name), replace_atomically(directory / name) as partial:
             partial.write_text(text, encoding="utf-8")
 
 

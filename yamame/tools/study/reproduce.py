@@ -100,7 +100,7 @@ def reproduce(
     from yamame.studies import load_study
     from yamame.tools.study import listing, plan, reproduce_report
     from yamame.tools.study.cost import estimate_cost
-    from yamame.tools.study.execute import Outcome, execute, make_directory, train_or_resume
+    from yamame.tools.study.execute import Outcome, execute, make_directory, require_planned, train_or_resume
     from yamame.tools.study.report import image_links, write_texts
 
     if not 0 < budget <= 1:
@@ -117,6 +117,8 @@ def reproduce(
         rows = listing.list_arms(study, arms)
         text = listing.listing_text(study, rows, preset)
         return Reproduction(results={"experiment": name, "arms": rows}, text=text, exit_code=0)
+    if report_only:
+        require_planned(plan.runs_in_order(arms))
     if not cost:
         make_directory(directory)
     outcome = Outcome()
@@ -173,9 +175,10 @@ def _reproduce(options: argparse.Namespace, rest: list[str]) -> int:
     if options.name is None:
         if rest:
             raise UserError("NAME is missing: yamame reproduce lists the experiments")
-        for name in study_names():
-            study = load_study(name)
-            print(f"{name:7}  {study.title} ({study.source})")
+        studies = [load_study(name) for name in study_names()]
+        rows = [{"experiment": study.name, "title": study.title, "source": study.source} for study in studies]
+        lines = (f"{row['experiment']:7}  {row['title']} ({row['source']})" for row in rows)
+        print(json.dumps(rows) if options.json else "\n".join(lines), file=options.stdout)
         return 0
     of_commands = ("command", "parser", "json", "stdout", "modules")
     arguments = {name: value for name, value in vars(options).items() if name not in of_commands}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.tools.options import add_command, add_flags
+from yamame.tools.options import add_command, add_flags, reject_unknown
 
 DEFAULT_SWEEPS_DIR = Path("sweeps")
 """Parent of the directories of sweeps without `--output-dir`."""
@@ -35,7 +35,7 @@ def register(subparsers: Any) -> None:
         help="arms to compare: variants and algorithms; + combines them in one arm, such as ppo+gru",
     )
     sweep.add_argument("--no-full", action="store_true", help="skip the unmodified recipe")
-    sweep.add_argument("--seeds", metavar="0,1,2", default="0", help="seeds of each arm (default: 0)")
+    sweep.add_argument("--seeds", metavar="0,1,2", help="seeds of each arm (default: 0)")
     sweep.add_argument("--envs", metavar="ENV,ENV", help="environments of a benchmark")
     sweep.add_argument("--difficulty", metavar="LEVEL", help="environments of a benchmark: easy, medium or hard")
     sweep.add_argument("--all", action="store_true", dest="all_envs", help="all environments of a benchmark")
@@ -47,7 +47,7 @@ def register(subparsers: Any) -> None:
         "--list", action="store_true", dest="list_only", help="print the environments of a benchmark, without training"
     )
     only.add_argument("--report-only", action="store_true", help="rebuild the report without training")
-    sweep.add_argument("--preset", metavar="NAME", default="small", help="small: for a CPU; paper: as in the paper")
+    sweep.add_argument("--preset", metavar="NAME", help="small: for a CPU (default); paper: as in the paper")
     sweep.add_argument("--size", metavar="SIZE", help="network size: tiny, small, base or large (default: recipe)")
     add_flags(sweep, "--import", "--json", "--quiet")
 
@@ -67,14 +67,14 @@ def run_sweep(
     *,
     variants: str | None = None,
     no_full: bool = False,
-    seeds: str = "0",
+    seeds: str | None = None,
     envs: str | None = None,
     difficulty: str | None = None,
     all_envs: bool = False,
     output_dir: Path | None = None,
     report_only: bool = False,
     flags: Sequence[str] = (),
-    preset: str = "small",
+    preset: str | None = None,
     size: str | None = None,
     quiet: bool = False,
     train: Any = None,
@@ -82,9 +82,10 @@ def run_sweep(
     """Train the runs that are missing, then report on all runs in the directory (default: `sweeps/RECIPE`).
 
     `recipe` may be a benchmark; `flags` are fields of the recipe, the other arguments those of `yamame sweep`.
-    `train` trains one planned run (default: `train_or_resume`). Raises `UserError` for an unknown name, bad flags, or a
-    directory that holds something else.
+    `train` trains one planned run (default: `train_or_resume`). Raises `UserError` for an unknown name, bad flags, any
+    flag of the runs with `report_only`, or a directory that holds something else.
     """
+    from yamame.recipes import SMALL
     from yamame.tools.study import sweep_runs
     from yamame.tools.study.execute import Outcome, execute, make_directory, train_or_resume
     from yamame.tools.study.plan import choose_seeds
@@ -93,8 +94,15 @@ def run_sweep(
     study = sweep_runs.sweep_study(recipe)
     directory = DEFAULT_SWEEPS_DIR / recipe if output_dir is None else output_dir
     if report_only:
-        if flags:
-            raise UserError(f"{flags[0]} has no effect with --report-only: leave it out")
+        given: dict[str, object] = {
+            "--variants": variants,
+            "--seeds": seeds,
+            "--envs": envs,
+            "--difficulty": difficulty,
+        }
+        given |= {"--no-full": no_full, "--all": all_envs, "--preset": preset, "--size": size}
+        for flag in (*flags[:1], *(flag for flag, value in given.items() if value not in (None, False))):
+            raise UserError(f"{flag} has no effect with --report-only: leave it out")
         if not directory.is_dir():
             raise UserError(f"{directory} does not exist: yamame sweep {recipe} makes it, or name another --output-dir")
         outcome = Outcome()
@@ -104,9 +112,9 @@ def run_sweep(
             directory,
             panels=sweep_runs.choose_panels(study, envs, difficulty, all_envs),
             arms=sweep_runs.choose_arms(variants, study.variants, no_full=no_full),
-            seeds=choose_seeds(seeds),
+            seeds=choose_seeds("0" if seeds is None else seeds),
             flags=flags,
-            preset=preset,
+            preset=SMALL if preset is None else preset,
             size=size,
         )
         make_directory(directory)
@@ -130,6 +138,7 @@ def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
 
     check_argument_order(options.recipe, rest, "sweep")
     if options.list_only:
+        reject_unknown(rest)
         return _list_environments(options)
     of_commands = ("command", "parser", "json", "stdout", "modules", "list_only")
     arguments = {name: value for name, value in vars(options).items() if name not in of_commands}

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from yamame.runs.durable_files import replace_atomically
 from yamame.tools.palette import COLORS, RANDOM_COLOR
 from yamame.tools.plots import new_figure, save, set_whole_ticks
-from yamame.tools.study.report import format_score, markdown_table
+from yamame.tools.study.report import format_score, markdown_table, write_texts
 from yamame.tools.tune.space import Choices
 from yamame.tools.tune.study import ERROR
 from yamame.tools.tune.trial import TuneConfig
@@ -29,12 +28,11 @@ def write_search_report(study: optuna.Study, config: TuneConfig) -> tuple[dict[s
     trials = study.get_trials(deepcopy=False)
     results, text = _to_json(trials, config), _to_text(trials, config)
     title = f"# Search for settings of {config.recipe.name}"
-    for name, content in (
-        (JSON, json.dumps(results, indent=1) + "\n"),
-        (MARKDOWN, f"{title}\n\n{text}\n\n![{FIGURE}]({FIGURE})\n"),
-    ):
-        with replace_atomically(config.directory / name) as partial:
-            partial.write_text(content, encoding="utf-8")
+    texts = {
+        JSON: json.dumps(results, indent=1) + "\n",
+        MARKDOWN: f"{title}\n\n{text}\n\n![{FIGURE}]({FIGURE})\n",
+    }
+    write_texts(config.directory, texts)
     save(plot_search(trials, config), config.directory / FIGURE)
     return results, text
 
@@ -45,7 +43,7 @@ def plot_search(trials: Sequence[FrozenTrial], config: TuneConfig) -> "Figure":
     rows = -(-(1 + len(config.space)) // columns)
     figure, panels = new_figure(rows=rows, columns=columns, width=4.2 * columns, height=3.2 * rows)
     _scatter(panels[0], trials, [trial.number for trial in trials])
-    complete = [trial for trial in trials if trial.value is not None]
+    complete = _complete(trials)
     best = [max(other.value or 0.0 for other in complete[: n + 1]) for n in range(len(complete))]
     panels[0].step([trial.number for trial in complete], best, where="post", color=COLORS[1], label="best so far")
     panels[0].set(xlabel="trial", ylabel="mean return", title=config.recipe.name)
@@ -89,8 +87,12 @@ def _last(trial: FrozenTrial) -> float:
 
 
 def _best(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    complete = [trial for trial in trials if trial.value is not None and trial.state is TrialState.COMPLETE]
-    return max(complete, key=lambda trial: trial.value or 0.0, default=None)
+    return max(_complete(trials), key=lambda trial: trial.value or 0.0, default=None)
+
+
+def _complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Return the trials with a final return. Optuna gives a pruned trial a value, too: that of its last evaluation."""
+    return [trial for trial in trials if trial.value is not None and trial.state is TrialState.COMPLETE]
 
 
 def _command(trial: FrozenTrial, config: TuneConfig) -> str:
@@ -123,7 +125,10 @@ def _to_json(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, Any
 
 
 def _to_text(trials: Sequence[FrozenTrial], config: TuneConfig) -> str:
-    ranked = sorted(trials, key=lambda trial: (trial.value is None, -(trial.value or 0.0), trial.number))
+    ranks = {
+        trial.number: rank for rank, trial in enumerate(sorted(_complete(trials), key=lambda t: -(t.value or 0.0)))
+    }
+    ranked = sorted(trials, key=lambda trial: (ranks.get(trial.number, len(ranks)), trial.number))
     rows = [
         {
             "trial": str(trial.number),

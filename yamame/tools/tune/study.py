@@ -1,7 +1,7 @@
 """The study: Optuna proposes settings, trials are ordinary runs, a journal on the disk holds what is known."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 from typing_extensions import override
 
 from yamame.distributed.signals import StopSignal
-from yamame.errors import UserError
+from yamame.errors import UserError, wrap_os_errors
 from yamame.tools.study.execute import Outcome
 from yamame.tools.tune.space import Choices
 from yamame.tools.tune.trial import PRUNED, Trial, TrialExecutor, TuneConfig
@@ -41,27 +41,29 @@ def open_study(config: TuneConfig, *, prunes: bool) -> Iterator[OpenStudy]:
     """Open or create the study in the directory, and lock it.
 
     Raises:
-        UserError: The study there searches something else, or another process is at it.
+        UserError: The study there searches something else, another process is at it, or nothing can be written there.
     """
-    try:
-        with FileLock(config.directory / LOCK, timeout=0):
+    with ExitStack() as stack:
+        with wrap_os_errors(config.directory):
+            try:
+                stack.enter_context(FileLock(config.directory / LOCK, timeout=0))
+            except Timeout:
+                raise UserError(f"another process searches in {config.directory}: wait for it, or stop it") from None
             opened = _load(config.directory, prunes=prunes)
-            study = opened.study
-            found, identity = study.user_attrs.get("identity"), config.identity()
+            found, identity = opened.study.user_attrs.get("identity"), config.identity()
             if found is None:
-                study.set_user_attr("identity", identity)
-            elif found != identity:
-                raise UserError(
-                    f"{config.directory} holds a search with other flags or another space: choose another --output-dir"
-                )
-            yield opened
-    except Timeout:
-        raise UserError(f"another process searches in {config.directory}: wait for it, or stop it") from None
+                opened.study.set_user_attr("identity", identity)
+        if found not in (None, identity):
+            raise UserError(
+                f"{config.directory} holds a search with other flags or another space: choose another --output-dir"
+            )
+        yield opened
 
 
 def run_trials(opened: OpenStudy, config: TuneConfig, executor: TrialExecutor) -> Outcome:
     """Make trials until the study has `config.num_trials`, first those that were interrupted. A signal stops them."""
-    waiting = [(asked, _propose(asked, config)) for asked in opened.interrupted]
+    with wrap_os_errors(config.directory):
+        waiting = [(asked, _propose(asked, config)) for asked in opened.interrupted]
     active: dict[int, optuna.Trial] = {}
     outcome = Outcome()
     with StopSignal() as stop:
@@ -70,15 +72,17 @@ def run_trials(opened: OpenStudy, config: TuneConfig, executor: TrialExecutor) -
                 if not waiting:
                     if len(opened.study.get_trials(deepcopy=False)) >= config.num_trials:
                         break
-                    new = opened.study.ask()
-                    waiting.append((new, _propose(new, config)))
+                    with wrap_os_errors(config.directory):
+                        new = opened.study.ask()
+                        waiting.append((new, _propose(new, config)))
                 asked, trial = waiting.pop(0)
                 active[trial.number] = asked
                 executor.start(trial, partial(report_evaluation, asked))
             if not active:
                 break
             for trial, made in executor.wait():
-                _finish(active.pop(trial.number), config, trial, made, outcome)
+                with wrap_os_errors(config.directory):
+                    _finish(active.pop(trial.number), config, trial, made, outcome)
             if stop.is_requested():
                 executor.stop()
         outcome.stopped_by = stop.requested or outcome.stopped_by

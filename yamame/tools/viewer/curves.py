@@ -64,13 +64,17 @@ class Selection:
         return "-".join(seen) + f"-{len(self.warnings)}"
 
     def series(self, *, grouped: bool) -> list[Series]:
-        """Return the series in the order of the runs; `grouped` joins runs of one experiment, such as seeds."""
+        """Return the series in the order of the runs; `grouped` joins the seeds of one experiment.
+
+        A group has one run for each seed: the one with the most environment steps.
+        """
         if not grouped:
             return [Series(series_id=run.entry.run_id, label=run.entry.name, runs=[run]) for run in self.runs]
         groups: dict[str, list[SelectedRun]] = {}
         for run in self.runs:
             groups.setdefault(run.summary.group, []).append(run)
-        return [Series(series_id=f"g{group}", label=_label(runs), runs=runs) for group, runs in groups.items()]
+        longest = {group: _longest_of_each_seed(runs) for group, runs in groups.items()}
+        return [Series(series_id=f"g{group}", label=_label(runs), runs=runs) for group, runs in longest.items()]
 
 
 def select(index: RunIndex, summaries: SummaryCache, cache: MetricTableCache, run_ids: Sequence[str]) -> Selection:
@@ -98,6 +102,17 @@ def select(index: RunIndex, summaries: SummaryCache, cache: MetricTableCache, ru
         warnings += [f"{entry.name}: {problem}" for problem in metrics.warnings]
         chosen.append(SelectedRun(entry=entry, metrics=metrics, summary=summary))
     return Selection(runs=chosen, warnings=list(dict.fromkeys(warnings)))
+
+
+def _longest_of_each_seed(runs: Sequence[SelectedRun]) -> list[SelectedRun]:
+    """Return one run for each seed, in the order of their first runs; all runs without a known seed."""
+    longest: dict[int | str, SelectedRun] = {}
+    for run in runs:
+        seed = run.entry.run_id if run.summary.seed is None else run.summary.seed
+        known = longest.get(seed)
+        if known is None or not run.summary.env_steps <= known.summary.env_steps:  # which may be NaN
+            longest[seed] = run
+    return list(longest.values())
 
 
 def _label(runs: Sequence[SelectedRun]) -> str:
