@@ -186,13 +186,14 @@ def build_components(
                 rng=rng,
                 remake=partial(_remake, config, int(environments.generate_state(1)[0])),
             )
-        # 5. batches
+        # 5. batches; where a task may be repeated, a relabeled success would end trials that go on
+        has_single_attempt = getattr(config.env, "attempts", 1) == 1
         sampler = Sampler(
             store,
             config=config.replay,
             context_length=context_length,
             rng=np.random.default_rng(sampling),
-            relabel=Relabeler(config.replay.relabel),
+            relabel=Relabeler(config.replay.relabel) if has_single_attempt else None,
             prepare=partial(_pin_memory, device=compute.device) if compute.device.type == "cuda" else None,
             offline=offline,
             offline_windows=config.offline.num_windows(config.replay.batch_size),

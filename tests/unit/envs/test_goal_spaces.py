@@ -22,6 +22,8 @@ from yamame.data.trajectory import Trajectory
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.goal_tolerance import find_goal_tolerance
 from yamame.errors import UserError
+from yamame.recipes.settings.presets import default_config
+from yamame.training.components import build_components
 
 
 def tolerance_of(make: Callable[[], Any]) -> float | None:
@@ -117,6 +119,17 @@ def collector(kind: str, **settings: Any) -> Collector:
 def trials_of(kind: str) -> list[Trajectory]:
     one = collector(kind)
     return list(collect_trials(one, RandomPolicy(one.environments.action_space, np.random.default_rng(1)), 320))
+
+
+@pytest.mark.parametrize(("attempts", "is_relabeled"), [(1, True), (2, False), (None, False)])
+def test_trials_that_repeat_their_task_are_not_relabeled(
+    attempts: int | None, is_relabeled: bool, tmp_path: Path
+) -> None:
+    """Not even those whose first attempt lasted to the end: after a success, the next attempt would have begun."""
+    env = EnvFnConfig(env_fn=partial(Cells, *KINDS["Box"]), horizon=12, attempts=attempts, num_workers=0)
+    components = build_components(default_config(env, env_steps=1_000), tmp_path, restarts=0)
+    assert (components.replay.sampler.relabel is not None) == is_relabeled
+    components.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
