@@ -12,7 +12,7 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
 
 WORKDIR /source
 COPY constraints.txt ./
-RUN pip install --constraint constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
+RUN pip install --constraint constraints.txt ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} torch
 COPY pyproject.toml README.md LICENSE ./
 COPY yamame yamame
 RUN pip install --constraint constraints.txt ".${EXTRAS:+[$EXTRAS]}"

@@ -130,6 +130,27 @@ def test_a_websocket_is_a_session(client: TestClient) -> None:
     assert client.get("/health").json()["sessions"] == 1
 
 
+def test_a_failure_at_a_reset_leaves_the_session_at_the_start_of_a_trial(panel: Path) -> None:
+    """The policy clears the memory before it acts, so that a trial cannot go on."""
+    service = Service(panel, "latest", Limits(max_sessions=2))
+    rng = np.random.default_rng(0)
+    act = service.policy._policy.act
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("broken")
+
+    with TestClient(build_service_app(service), base_url=HERE) as asking:
+        session = asking.post("/sessions").json()["session"]
+        values = to_json({"observation": observe(rng), "action_mask": mask(rng)})
+        times = []
+        for reset, breaks in ((False, False), (False, False), (True, True), (False, False)):
+            service.policy._policy.act = fails if breaks else act  # type: ignore[method-assign]
+            answer = asking.post(f"/sessions/{session}/act", json={**values, "reset": reset})
+            assert answer.status_code == (500 if breaks else 200), answer.text
+            times += [] if breaks else [answer.json()["time"]]
+    assert times == [0, 1, 0]
+
+
 def test_many_sessions_act_as_policies_of_their_own(panel: Path) -> None:
     """Images, categories, tuples, texts and masks; by lists and by bytes; in all orders, at different times."""
     service = Service(panel, "latest", Limits(max_sessions=6))
@@ -192,9 +213,10 @@ def test_what_does_not_fit_is_named(panel: Path) -> None:
         ({"observation": {**seen, "word": "abcab"}}, "has 5 characters"),
         ({"observation": {**seen, "word": "x"}}, "the character 'x'"),
         ({"observation": {**seen, "word": 3}}, "observation.word: expected a text, got a number"),
-        ({"reward": "1"}, "reward: expected a finite number"),
-        ({"reward": True}, "reward: expected a finite number"),
-        ({"reward": 1e39}, "reward: expected a finite number"),
+        ({"reward": "1"}, "reward: expected a number below 1e+15 in size"),
+        ({"reward": True}, "reward: expected a number below 1e+15 in size"),
+        ({"reward": 1e16}, "reward: expected a number below 1e+15 in size"),
+        ({"reward": 1e39}, "reward: expected a number below 1e+15 in size"),
         ({"episode_start": 1}, "episode_start: expected true or false, got 1"),
         ({"reset": None}, "reset: expected true or false"),
         ({"deterministic": "yes"}, "deterministic: expected true or false"),

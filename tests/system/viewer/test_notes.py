@@ -53,6 +53,7 @@ def test_two_pages_do_not_overwrite_each_other(tmp_path: Path) -> None:
     ("text", "tags", "problem"),
     [
         ("x" * (MAX_TEXT + 1), [], "at most 10,000 characters"),
+        ("x" * (MAX_TEXT - 10) + "\t" * 10, [], "at most 10,000 characters"),  # tabs become spaces
         (["x"], [], "at most 10,000 characters"),
         ("x", ["t"] * (MAX_TAGS + 1), "at most 20 tags"),
         ("x", "tag", "at most 20 tags"),

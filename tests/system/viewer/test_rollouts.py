@@ -180,6 +180,25 @@ def test_links_are_not_followed(name: str, tmp_path: Path) -> None:
             assert answer.status_code == 422 and f"{name} is a link and was not followed" in answer.json()["error"]
 
 
+def test_a_checkpoint_that_goes_away_meanwhile_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A running run removes its older ones."""
+    solved_tmaze(tmp_path)
+    gone = FileNotFoundError(2, "No such file or directory")
+    with client_for(tmp_path) as client:
+        address = run_of(client)
+        listed = Path.iterdir
+
+        def iterdir(path: Path) -> Any:
+            if path.name.startswith("update-"):
+                raise gone
+            return listed(path)
+
+        monkeypatch.setattr(Path, "iterdir", iterdir)
+        answer = client.get(f"{address}/recording?seed={SEED}")
+    assert answer.status_code == 422
+    assert answer.json()["error"] == "its checkpoints cannot be read (No such file or directory): try again"
+
+
 @pytest.mark.parametrize("name", ["config.json", "spaces.json", "manifest.json", "state.json", "tensors.safetensors"])
 def test_files_that_are_too_large_are_not_read(name: str, tmp_path: Path) -> None:
     run = solved_tmaze(tmp_path)

@@ -80,7 +80,12 @@ class Service:
             raise RequestError(
                 409, f"the trial has had all {time} steps of a trial in training: start another one with reset"
             )
-        action = await self.batcher.act(session.slot, request, resets=time == 0)
+        try:
+            action = await self.batcher.act(session.slot, request, resets=time == 0)
+        except RequestError as problem:
+            if problem.status == 500 and time == 0:
+                session.time = 0  # the memory was cleared before the policy failed
+            raise
         session.time = time + 1
         return {"action": action, "time": time}
 

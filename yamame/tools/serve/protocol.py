@@ -12,12 +12,12 @@ import numpy as np
 from gymnasium import spaces
 
 from yamame.data.actions import num_choices
+from yamame.data.step import MAX_ABS_REWARD
 from yamame.errors import UserError
 from yamame.policy.loaded import LoadedPolicy
 
 BASE64 = "base64"
 """Key of an array as bytes: `{"base64": "..."}`, little-endian and in C order, in dtype and shape of the space."""
-_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _FIELDS = ("observation", "reward", "episode_start", "reset", "deterministic", "action_mask")
 
 
@@ -145,8 +145,8 @@ def _from_base64(value: Any, dtype: np.dtype, shape: tuple[int, ...], path: str)
 
 
 def _reward(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_FLOAT32:
-        raise RequestError(422, f"reward: expected a finite number, got {_short(value)}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MAX_ABS_REWARD:
+        raise RequestError(422, f"reward: expected a number below {MAX_ABS_REWARD:g} in size, got {_short(value)}")
     return float(value)
 
 

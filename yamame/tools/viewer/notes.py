@@ -67,7 +67,7 @@ def parse_notes(content: bytes) -> tuple[Notes, str]:
     if not isinstance(found, dict):
         raise UserError("the request is not a JSON object")
     text, tags, version = found.get("text"), found.get("tags"), found.get("version")
-    if not isinstance(text, str) or len(text) > MAX_TEXT:
+    if not isinstance(text, str) or len(_printable_lines(text)) > MAX_TEXT:
         raise UserError(f"a note has at most {MAX_TEXT:,} characters")
     if not isinstance(tags, list) or len(tags) > MAX_TAGS:
         raise UserError(f"a run has at most {MAX_TAGS} tags")

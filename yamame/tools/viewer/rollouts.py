@@ -185,7 +185,17 @@ class _Query:
 
 
 def _check_files(directory: Path) -> None:
-    """Raise `UserError` if a file that is read to play a trial is too large, or a link, which may lead elsewhere."""
+    """Raise `UserError` if a file that is read to play a trial is too large, or a link, which may lead elsewhere.
+
+    Also if a checkpoint cannot be read, which a running run may have removed meanwhile.
+    """
+    try:
+        _check_each_file(directory)
+    except OSError as problem:
+        raise UserError(f"its checkpoints cannot be read ({problem.strerror}): try again") from problem
+
+
+def _check_each_file(directory: Path) -> None:
     folders = [directory / name for name in (CHECKPOINTS, BEST, MILESTONES)]
     checkpoints = [checkpoint for folder in folders for checkpoint in _complete(folder)]
     files = [directory / name for name in (CONFIG, SPACES, METADATA, RESULT)]
