@@ -45,7 +45,7 @@ export class PolicyClient {
      * @param {{reward?: number, episode_start?: boolean, deterministic?: boolean, action_mask?: boolean[]}} options
      *     `reward` of the previous action; whether a further episode of the trial starts; whether to take the most likely
      *     action (unset: as in the evaluation after training); allowed actions, if the policy was trained with masks
-     * @throws {PolicyError} The memory of the session is as before.
+     * @throws {PolicyError} The memory of the session is as before; after a failed reset, it is empty.
      */
     async act(observation, options = {}) {
         const body = { observation, ...options, reset: this.#resets };

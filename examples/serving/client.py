@@ -68,7 +68,7 @@ class PolicyClient:
             action_mask: Allowed actions, if the policy was trained with masks in `info`.
 
         Raises:
-            PolicyError: If the service refuses the request. Its memory is as before.
+            PolicyError: If the service refuses the request. Its memory is as before; after a failed reset, it is empty.
         """
         body = {"observation": observation, "reward": reward, "episode_start": episode_start, "reset": self._resets}
         if deterministic is not None:
