@@ -237,7 +237,7 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
         raise UserError("--video-trials is the number of trials in a video: pass --video, too")
     run, video = _trained_run(options), {}
     if options.video:
-        trials = options.video_trials or 1
+        trials = 1 if options.video_trials is None else options.video_trials
         record_video(run, options.video, trials=trials, seed=options.seed, instruction=options.instruction)
         video = {"video": str(options.video)}
     result = run.evaluate(trials=options.trials, seed=options.seed, instruction=options.instruction, quiet=False)
