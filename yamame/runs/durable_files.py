@@ -1,11 +1,8 @@
 """Files that survive a power failure: their content is on the disk before they get their name."""
 
 import contextlib
-import glob
 import json
 import os
-import re
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,20 +11,13 @@ from yamame.errors import wrap_os_errors
 
 PARTIAL_PREFIX = ".partial-"
 """Start of the name of a file that is being written, and that a killed process leaves."""
-_LEFT_SECONDS = 3600.0
-"""A partial file of another process that is older was left by a killed one."""
 
 
 @contextlib.contextmanager
 def replace_atomically(path: Path) -> Iterator[Path]:
-    """Yield a file to write beside `path`, which it replaces at the end of the block. Removed if the block raises.
-
-    Its name has the process id, so that processes that write the same file at the same time leave a whole one. Removes
-    what killed processes left of the file.
-    """
-    partial = path.with_name(f"{PARTIAL_PREFIX}{os.getpid()}-{path.name}")
+    """Yield a file to write beside `path`, which it replaces at the end of the block. Removed if the block raises."""
+    partial = path.with_name(f"{PARTIAL_PREFIX}{path.name}")
     partial.unlink(missing_ok=True)  # it may be a link to another file
-    _remove_left(path)
     try:
         yield partial
         sync_file(partial)
@@ -36,15 +26,6 @@ def replace_atomically(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
-
-
-def _remove_left(path: Path) -> None:
-    """Remove old partial files of `path`."""
-    name = re.compile(rf"{re.escape(PARTIAL_PREFIX)}\d+-{re.escape(path.name)}")
-    for left in path.parent.glob(f"{PARTIAL_PREFIX}*-{glob.escape(path.name)}"):
-        with contextlib.suppress(OSError):
-            if name.fullmatch(left.name) and time.time() - left.lstat().st_mtime > _LEFT_SECONDS:
-                left.unlink()
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """Files that cannot be written end a command in one line."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from yamame.tools.video import open_video
 
 def obstruct(path: Path) -> None:
     """Put a folder where `path` is written to first: as root, tests may write everywhere else."""
-    (path.parent / f".partial-{os.getpid()}-{path.name}").mkdir()
+    (path.parent / f".partial-{path.name}").mkdir()
 
 
 @pytest.mark.parametrize("name", ["video.gif", "video.mp4"])

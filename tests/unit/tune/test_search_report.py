@@ -1,6 +1,5 @@
 """Report of a search: what counts as the best trial, and files that cannot be written."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -62,7 +61,7 @@ def test_a_pruned_trial_is_never_the_best(config: TuneConfig, searched: "optuna.
 
 
 def test_a_report_that_cannot_be_written(config: TuneConfig, searched: "optuna.Study") -> None:
-    (config.directory / f".partial-{os.getpid()}-results.json").mkdir()
+    (config.directory / ".partial-results.json").mkdir()
     with pytest.raises(UserError, match=r"cannot write to .*results.json"):
         report.write_search_report(searched, config)
 
