@@ -239,7 +239,7 @@ def train(
             of the caller returns: then the result has the key `stopped_by` and no evaluation.
     """
     check_preset(preset)
-    if init_from is not None and init_from != "":
+    if init_from:
         settings["init_from"] = str(locate_run(check_source(init_from)).resolve())
     with caller_modules([*check_modules(modules), *modules_of(task, eval_env_fn)]):
         if isinstance(task, str) and not (is_env_id(task) or ":" in task):

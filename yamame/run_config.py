@@ -259,6 +259,11 @@ class RunConfig:
         has_single_env = self.num_envs == self.resolved_eval_num_envs == 1
         return has_single_env if self.eval.close_training_envs is None else self.eval.close_training_envs
 
+    @property
+    def makes_updates(self) -> bool:
+        """Whether the run trains anything, once enough trials are stored."""
+        return bool(self.updates_per_env_step) or self.algorithm.is_on_policy
+
     def first_trials_env_steps(self, num_envs: int) -> int:
         """Return the environment steps of the trials before the first update if none ends before the horizon."""
         return -(-self.algorithm.min_trials // num_envs) * num_envs * self.env.max_trial_steps
@@ -266,7 +271,7 @@ class RunConfig:
     @property
     def first_update_env_steps(self) -> int | None:
         """Environment steps before the first update if no trial ends before the horizon; None: there is none then."""
-        if not self.updates_per_env_step and not self.algorithm.is_on_policy:
+        if not self.makes_updates:
             return None
         first_trials = 0 if self.offline.is_offline_only else self.first_trials_env_steps(self.num_envs)
         needed = max(first_trials, self.env_steps_of_updates(1) if self.updates_per_env_step else 0)

@@ -130,7 +130,7 @@ class NewTrials:
         if store.has_evicted(self._first):
             raise UserError(
                 "the replay is too small for the trials of an iteration, of which some were evicted before updates: "
-                "raise replay.capacity_trajectories or replay.capacity_bytes"
+                "train a new run with a larger replay.capacity_trajectories or replay.capacity_bytes"
             )
         windows = []
         for trial in (each for each in store.ids() if each >= self._first):

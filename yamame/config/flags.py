@@ -80,7 +80,7 @@ def group_by_flag(args: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 
 def _value_of(flag: str, words: Sequence[str], field: Field) -> Any:
-    if _is_sequence_type(field.annotation):
+    if is_sequence_type(field.annotation):
         return [Word(word) for word in words]
     if field.annotation is bool:
         if words:
@@ -103,7 +103,8 @@ def _negated(path: str) -> str:
     return to_flag(f"{section}{dot}no-{name}")
 
 
-def _is_sequence_type(annotation: Any) -> bool:
+def is_sequence_type(annotation: Any) -> bool:
+    """Return whether the flag of a field takes several values."""
     return any(get_origin(option) in (tuple, list, Sequence) for option in union_options(annotation))
 
 
@@ -111,7 +112,7 @@ def _is_flag_type(annotation: Any) -> bool:
     return all(
         option in (int, float, bool, str, Path, NoneType, Any, Ellipsis)
         or get_origin(option) is Literal
-        or (_is_sequence_type(option) and all(map(_is_flag_type, get_args(option))))
+        or (is_sequence_type(option) and all(map(_is_flag_type, get_args(option))))
         for option in union_options(annotation)
     )
 

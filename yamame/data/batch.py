@@ -58,8 +58,8 @@ class Batch:
     cu_seqlens: Int64[Tensor, "bounds"]
     """`[B + 1]`: start of each window, and the end of the last one. Windows without tokens may follow the others."""
     trajectory_ids: Int64[Tensor, "N"]
-    """Number of the token's trajectory in the run: its id in the store, but for ids that killed processes used, ranks
-    and offline stores. 0 on padding, and where it comes from no store."""
+    """Number of the token's trajectory, which no other one of the run has: with one learner its id in the store, less
+    the ids that killed processes used. In batches of given windows, the id. 0 on padding, and without a store."""
     max_seqlen: int
     """Number of tokens of the longest window, rounded up (`pad_seqlen_to_multiple_of`)."""
     equal_lengths: bool
@@ -161,7 +161,7 @@ class Window:
     start: int
     length: int
     trajectory_id: int = 0
-    """Its id in the store that it comes from."""
+    """Its id in the store that it comes from, or another number of it: see `Batch.trajectory_ids`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end <= len(self.trajectory):
@@ -192,7 +192,7 @@ def pack(
     authors' code pads every window to the longest of the batch.
 
     Args:
-        windows: Of trajectories with the same leaves and the same kind of action. Numbers among the extras
+        windows: Of trajectories with the same leaves and the same kind of action. Floats among the extras
             are NaN for trajectories without them; other extras that not all have are left out.
         pad_tokens_to_multiple_of: The number of tokens is padded to a multiple of this.
         pad_seqlen_to_multiple_of: `Batch.max_seqlen` is rounded up to a multiple of this.

@@ -205,8 +205,8 @@ class Relabeler:
     Rewards, observed instruction and end of the trajectory follow from the new instruction.
 
     A trajectory that completed its instruction stays unchanged, as does one of several attempts, which has no single
-    instruction. Differs from the paper: the authors' code ends a relabeled trajectory one step after its last success;
-    here it ends as a live trial does.
+    instruction. Runs whose tasks may be repeated relabel nothing. Differs from the paper: the authors' code ends a
+    relabeled trajectory one step after its last success; here it ends as a live trial does.
     """
 
     def __init__(self, config: RelabelConfig) -> None:

@@ -163,8 +163,10 @@ class _Source:
     num_windows: int
 
 
-_RANK_NUMBERS, _OFFLINE_NUMBERS = 1 << 40, 1 << 60
-"""First numbers of the trajectories of a rank, and of offline ones and those imported between two processes."""
+_RANK_NUMBERS = 1 << 40
+"""Numbers of trajectories of each rank."""
+_OFFLINE_NUMBERS, _IMPORTED_NUMBERS = 1 << 60, 1 << 61
+"""First number of the offline trajectories, and of those imported after a checkpoint from which a run went on."""
 
 
 class Sampler:
@@ -282,10 +284,11 @@ class Sampler:
         )
 
     def _number(self, source: _Source, trajectory_id: int) -> int:
-        """Return the number of a trajectory, which no other one of the run has; of one learner, that without kills."""
-        is_imported = any(first <= trajectory_id < first + count for first, count in self.skipped_ids)
-        if is_imported or source.store is not self.store:
+        """Return the number of a trajectory, which no other one has, and which is the same if a run was killed."""
+        if source.store is not self.store:
             return _OFFLINE_NUMBERS + trajectory_id
+        if any(first <= trajectory_id < first + count for first, count in self.skipped_ids):
+            return _IMPORTED_NUMBERS + trajectory_id
         skipped = sum(count for first, count in self.skipped_ids if trajectory_id >= first + count)
         return self._rank * _RANK_NUMBERS + trajectory_id - skipped
 
@@ -325,7 +328,7 @@ class Sampler:
             for source in sources:
                 for _ in range(source.num_windows):
                     window, statistics = self._sample_window(source, statistics, rng)
-                    windows.append(window)
+                    windows.append(replace(window, trajectory_id=self._number(source, window.trajectory_id)))
                     num_transitions += window.length
         return self._pack(windows), statistics
 
@@ -350,8 +353,7 @@ class Sampler:
                 statistics = replace(statistics, goals=goals)
             length = min(self.context_length, len(trajectory))
             start = self._sample_start(len(trajectory), length, rng)
-            number = self._number(source, trajectory_id)
-            window = Window(trajectory=trajectory, start=start, length=length, trajectory_id=number)
+            window = Window(trajectory=trajectory, start=start, length=length, trajectory_id=trajectory_id)
             largest = window.max_abs_reward
             if largest > statistics.max_abs_reward:
                 statistics = replace(statistics, max_abs_reward=largest)

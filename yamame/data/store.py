@@ -222,7 +222,7 @@ class ReplayStore:
         """Return whether the trajectory with this id or a newer one was evicted."""
         with self._lock:
             self._refresh()
-            if any(record_id >= first_id for record_id in self._eviction.evicted):
+            if next(reversed(self._eviction.evicted), -1) >= first_id:
                 return True
         with self._database.read() as reader:
             return counter(reader, "deleted_before") > first_id

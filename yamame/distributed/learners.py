@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -290,7 +291,8 @@ def _find_failure(learners: Sequence[_LearnerProcess], directory: Path) -> Excep
     failed = [each for each in learners if each.has_failed and (each.last_message == "failed" or not each.was_killed)]
     causes = [f"learner {each.rank} {each.describe_exit()}" for each in failed if each.last_message != "peer_lost"]
     causes += [str(each.content) for each in learners if each.last_message == "peer_lost"]
-    remedy = f"; yamame resume {directory} continues from the latest checkpoint" if directory.exists() else ""
+    resume = f"yamame resume {shlex.quote(str(directory))}"
+    remedy = f"; {resume} continues from the latest checkpoint" if directory.exists() else ""
     cause = causes[0] if causes else "a learner ended without a result"
     return RunFailedError(f"{cause}: all learners were stopped{remedy}")
 

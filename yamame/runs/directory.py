@@ -15,6 +15,7 @@ import contextlib
 import difflib
 import os
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Iterator
@@ -140,7 +141,10 @@ def remove_run_dir(directory: Path) -> None:
         with lock_run_dir(directory):
             (directory / CONFIG).unlink(missing_ok=True)
             _remove_entries(directory, keep=LOCK)
-        (directory / LOCK).unlink(missing_ok=True)  # after its release: Windows removes no file that is open
+            with contextlib.suppress(PermissionError):  # Windows removes no file that is open
+                (directory / LOCK).unlink()
+        if os.name == "nt":
+            (directory / LOCK).unlink(missing_ok=True)
         directory.rmdir()
 
 
@@ -210,7 +214,8 @@ def _create_given(run_dir: Path) -> Path:
     run_dir.mkdir(parents=True, exist_ok=True)
     sync_folder(run_dir.parent)
     if (run_dir / CONFIG).exists():
-        raise UserError(f"{run_dir} has a run: resume it with yamame resume {run_dir}, or choose another --run-dir")
+        resume = f"yamame resume {shlex.quote(str(run_dir))}"
+        raise UserError(f"{run_dir} has a run: resume it with {resume}, or choose another --run-dir")
     if not clear_interrupted_start(run_dir):
         raise UserError(f"{run_dir} is not empty: choose another --run-dir")
     return run_dir

@@ -74,18 +74,19 @@ def _figure(options: argparse.Namespace, rest: list[str]) -> int:
 def _split(arguments: Sequence[str], options: Any) -> tuple[list[Path], list[str]]:
     """Separate paths from flags with their values, in any order.
 
-    A flag takes one value, a switch none. A sequence takes all words up to the next flag, also those of several times
-    the same flag.
+    A flag takes one value, a switch none. A sequence takes all words up to the next flag that are no directories, also
+    those of several times the same flag.
     """
-    from yamame.config.flags import group_by_flag, list_flags
+    from yamame.config.flags import group_by_flag, is_sequence_type, list_flags
 
     fields = list_flags(options)
     paths: list[Path] = []
     values: dict[str, list[str]] = {}
     for flag, words in group_by_flag(arguments):
         field, rest = fields.get(flag), words
-        if field and isinstance(field.value, tuple):
-            values[flag], rest = [*values.get(flag, []), *words], []
+        if field and is_sequence_type(field.annotation):
+            rest = [word for word in words if Path(word).is_dir()]
+            values[flag] = [*values.get(flag, []), *(word for word in words if word not in rest)]
         elif flag:
             count = 0 if field and field.annotation is bool else 1
             values[flag], rest = words[:count], words[count:]

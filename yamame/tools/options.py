@@ -35,7 +35,7 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "NAME",
         "help": f"send metrics to an experiment tracker: {', '.join(tracker_names())}; may be repeated",
     },
-    "--json": {"action": "store_true", "help": "one JSON object as the only line of stdout"},
+    "--json": {"action": "store_true", "help": "one JSON value as the only line of stdout"},
     "--quiet": {"action": "store_true", "help": "hide progress on stderr"},
 }
 

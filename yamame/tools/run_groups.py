@@ -4,11 +4,11 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from yamame.algorithms.selection import algorithm_name, available_algorithms
 from yamame.config.differences import flatten_config
@@ -30,6 +30,7 @@ _PARTS = (*available_algorithms(), *VARIANTS)
 """What the name of an arm consists of, joined by +."""
 _PART = f"(?:{'|'.join(sorted(map(re.escape, _PARTS), key=len, reverse=True))})"
 _ARM = re.compile(rf"(?:^|-)({FULL}|{_PART}(?:\+{_PART})*)$")
+_Run = TypeVar("_Run")
 Settings = dict[str, Any]
 """Path of a field -> its value, of the fields that play a part in results."""
 
@@ -221,14 +222,21 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
     """
     members: dict[tuple, list[Path]] = {}
     configs: dict[tuple, tuple[str, RunConfig]] = {}
+    seeds: dict[Path, int] = {}
     for run in resolve_runs(paths):
         config, recipe = read_config(run), read_metadata(run).recipe
         if recipe == "gymnasium":  # which is that of all environments
             recipe = config.env.task_name
         experiment = (recipe, *((path, repr(value)) for path, value in _settings(config).items()))
         members.setdefault(experiment, []).append(run)
+        seeds[run] = config.seed
         configs.setdefault(experiment, (recipe, config))
-    members = {experiment: _longest_of_each_seed(runs) for experiment, runs in members.items()}
+    for experiment, runs in members.items():
+        by_seed = longest_by_seed(runs, seed=seeds.__getitem__, length=_length)
+        members[experiment] = [longest for longest, _ in by_seed]
+        for longest, others in by_seed:
+            for run in others:
+                print(f"{run} is left out: {longest} has the same seed and settings", file=sys.stderr)
     is_one = len(members) == 1
     names = [
         common_name([strip_seed_suffix(run) or ("" if is_one else run.name) for run in runs])
@@ -252,17 +260,17 @@ def common_random_return(groups: Sequence[Group]) -> float | None:
     return random_baseline_return(groups[0].runs[0]) if all(task == tasks[0] for task in tasks) else None
 
 
-def _longest_of_each_seed(runs: Sequence[Path]) -> list[Path]:
-    """Return one run for each seed: the longest one, a finished one of several that are; name the others on stderr."""
-    by_seed: dict[int, list[Path]] = {}
+def longest_by_seed(
+    runs: Sequence[_Run], *, seed: Callable[[_Run], Hashable], length: Callable[[_Run], Any]
+) -> list[tuple[_Run, list[_Run]]]:
+    """Return the longest run of each seed and the others of its seed, in the order of their first runs."""
+    by_seed: dict[Hashable, list[_Run]] = {}
     for run in runs:
-        by_seed.setdefault(read_config(run).seed, []).append(run)
-    longest = {seed: max(same, key=_length) if len(same) > 1 else same[0] for seed, same in by_seed.items()}
-    for seed, same in by_seed.items():
-        for run in same:
-            if run != longest[seed]:
-                print(f"{run} is left out: {longest[seed]} has the same seed and settings", file=sys.stderr)
-    return list(longest.values())
+        by_seed.setdefault(seed(run), []).append(run)
+    longest = [max(same, key=length) if len(same) > 1 else same[0] for same in by_seed.values()]
+    return [
+        (best, [run for run in same if run is not best]) for best, same in zip(longest, by_seed.values(), strict=True)
+    ]
 
 
 def _length(run: Path) -> tuple[float, bool]:

@@ -8,7 +8,7 @@ _LATE = 0.5
 
 def describe_no_updates(config: RunConfig) -> str:
     """Return in one line that the settings of a run let it make no update at all; "" if they do not."""
-    if config.updates_per_env_step or config.algorithm.is_on_policy:
+    if config.makes_updates:
         return ""
     return "updates_per_env_step is 0: the run collects trials and makes no update, so that its policy stays as it is"
 
@@ -24,8 +24,7 @@ def describe_first_update(config: RunConfig) -> str:
 def is_first_update_late(config: RunConfig) -> bool:
     """Return whether a run that is to make updates may make its first one late, or none."""
     env_steps = config.first_update_env_steps
-    makes_updates = config.updates_per_env_step or config.algorithm.is_on_policy
-    return bool(makes_updates) and (env_steps is None or env_steps > _LATE * config.env_steps)
+    return config.makes_updates and (env_steps is None or env_steps > _LATE * config.env_steps)
 
 
 def describe_missing_updates(config: RunConfig, *, trials: int, end_reason: str) -> str:
@@ -59,19 +58,20 @@ def _when(env_steps: int | None, config: RunConfig) -> str:
 def _remedy(config: RunConfig) -> str:
     """Return the settings that let updates begin early in the run."""
     quarter = config.env_steps // 4
+    shorter = f"env_steps_per_iteration={max(1, config.env_steps // 20)}"
     if not _waits_for_trials(config):
         if config.algorithm.is_on_policy or config.env_steps_of_updates(1) <= quarter:
-            return f"pass env_steps_per_iteration={max(1, config.env_steps // 20)}, or more env_steps"
+            return f"pass {shorter}, or more env_steps"
         starts = f"learning_starts below {config.learning_starts:,}, " if config.learning_starts else ""
         return f"pass {starts}a larger updates_per_env_step or more env_steps"
     trials, settings = config.first_trials_env_steps(config.num_envs), []
-    fewer = max(1, quarter // config.env.max_trial_steps)
-    if config.env.required_num_envs is None and (of_fewer := config.first_trials_env_steps(fewer)) < trials:
-        trials = of_fewer
-        settings.append(f"num_envs={fewer}")
+    num_envs = max(1, quarter // config.env.max_trial_steps)
+    if config.env.required_num_envs is None and (of_others := config.first_trials_env_steps(num_envs)) < trials:
+        trials = of_others
+        settings.append(f"num_envs={num_envs}")
     if trials > _LATE * config.env_steps:
         settings.append(f"env_steps={4 * trials}")
-    return f"pass {' and '.join(settings)}, or a smaller horizon if trials are shorter"
+    return f"pass {' and '.join(settings) or shorter}, or a smaller horizon if trials are shorter"
 
 
 def _waits_for_trials(config: RunConfig) -> bool:

@@ -1,6 +1,7 @@
 """`train` and `resume`: a run directory, from its creation to its result."""
 
 import pickle
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -255,7 +256,7 @@ def _resume(
 
 
 def _train_and_evaluate(trainer: Trainer, shown: Path, *, quiet: bool, track: Sequence[str] | None) -> RunResult:
-    """Train, evaluate, write the result. The trainer is closed unless this raises.
+    """Train, evaluate, write the result. The trainer is closed at the end; if this raises, the caller closes it.
 
     `shown`: the run directory as the caller named it.
     """
@@ -269,8 +270,7 @@ def _train_and_evaluate(trainer: Trainer, shown: Path, *, quiet: bool, track: Se
             print(f"{config.env.task_name}: {trainer.algorithm.compute}", file=sys.stderr)
             if trainer.state.random_baseline is None:
                 print(f"evaluating random actions over {config.eval.final_trials} trials", file=sys.stderr)
-        makes_updates = config.updates_per_env_step or config.algorithm.is_on_policy
-        collects = makes_updates and not config.offline.is_offline_only
+        collects = config.makes_updates and not config.offline.is_offline_only
         announces = collects and (is_first_update_late(config) or not quiet)
         if distributed.is_main and (no_updates := describe_no_updates(config)):
             print(no_updates, file=sys.stderr)
@@ -329,7 +329,7 @@ def _write_result(trainer: Trainer, shown: Path, evaluation: RunResult | None, s
     write_json(trainer.directory / RESULT, result)
     trials = trainer.components.statistics.trials
     print_failed_trials("the run", failed=trainer.experience.counts().get(RESTARTS, 0.0), completed=trials)
-    if not updates and (trainer.config.updates_per_env_step or trainer.config.algorithm.is_on_policy):
+    if not updates and trainer.config.makes_updates:
         print(describe_missing_updates(trainer.config, trials=trials, end_reason=state.end_reason), file=sys.stderr)
     return result
 
@@ -339,7 +339,7 @@ def _how_to_resume(config: RunConfig, directory: Path) -> str:
     env = config.env
     if isinstance(env, EnvFnConfig) and import_name(env.env_fn) is None:
         return f"yamame.resume({str(directory)!r}, env_fn=...)"
-    return f"yamame resume {directory}{environment_flags(env)}"
+    return f"yamame resume {shlex.quote(str(directory))}{environment_flags(env)}"
 
 
 def _write_run_files(trainer: Trainer, metadata: RunMetadata) -> None:

@@ -30,6 +30,9 @@ from yamame.runs.locate import locate_run
 from yamame.training.components import TrainingComponents
 from yamame.types import State
 
+_SOLVED = "solved: two evaluations of at least "
+"""Start of the `end_reason` of a run that `eval.stop_return` ended."""
+
 
 @dataclass
 class TrainState:
@@ -92,10 +95,15 @@ class TrainState:
         solved = config.stop_return is not None and return_mean >= config.stop_return
         self.consecutive_solved = self.consecutive_solved + 1 if solved else 0
         if self.consecutive_solved >= 2:
-            self.end_reason = f"solved: two evaluations of at least {config.stop_return:g}"
+            self.end_reason = f"{_SOLVED}{config.stop_return:g}"
         improved = self.best_eval_return is None or return_mean > self.best_eval_return
         self.best_eval_return = return_mean if improved else self.best_eval_return
         return improved
+
+
+def is_solved(end_reason: str | None) -> bool:
+    """Return whether a run with this `end_reason` in its result was ended by `eval.stop_return`."""
+    return (end_reason or "").startswith(_SOLVED)
 
 
 @dataclass

@@ -66,7 +66,7 @@ def test_trials_of_others_are_not_imported(tmp_path: Path, capsys: pytest.Captur
 def test_a_replay_that_is_too_small_for_an_iteration_ends_the_run_at_once(tmp_path: Path) -> None:
     config = tiny_ppo(**{"replay.capacity_trajectories": 6})  # of 12 trials an iteration
     run = start(tmp_path / "run", config)
-    with pytest.raises(UserError, match=r"the replay is too small .* raise replay\.capacity_trajectories"):
+    with pytest.raises(UserError, match=r"the replay is too small .* larger replay\.capacity_trajectories"):
         train(run, config)
 
 

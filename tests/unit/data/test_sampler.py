@@ -13,6 +13,7 @@ from replay_examples import ListStore, numbered
 
 from yamame.data.batch import Batch
 from yamame.data.codec import CorruptedRecordError
+from yamame.data.database import RecordTag
 from yamame.data.relabeling import GoalStatistics
 from yamame.data.sampler import ReplayConfig, Sampler, StoredWindow
 from yamame.data.store import ReplayStore
@@ -256,26 +257,29 @@ def test_numbers_of_trajectories_leave_out_killed_processes_and_tell_ranks_and_o
         ReplayStore(tmp_path / "offline", capacity_trajectories=8, cache_bytes=0) as offline,
     ):
         store.extend(trajectories)
+        store.extend([replace(numbered(6), reward=np.full(6, 5, np.float32))], tag=RecordTag.IMPORTED)
         store.rollback(2)
-        store.extend(trajectories[3:])  # their ids are 5 and 6
-        offline.append(replace(numbered(6), reward=np.full(6, 5, np.float32)))
+        store.extend(trajectories[3:])  # their ids are 6 and 7
+        offline.extend([replace(numbered(6), reward=np.full(6, 10 + index, np.float32)) for index in range(6)])
         by_reward: list[dict[int, int]] = []
         for rank in (0, 1):
-            config = ReplayConfig(batch_size=6, pad_tokens_to_multiple_of=1)
+            config = ReplayConfig(batch_size=12, pad_tokens_to_multiple_of=1)
             rng = np.random.default_rng(0)
             sampler = Sampler(
-                store, config=config, context_length=6, rng=rng, offline=offline, offline_windows=1, rank=rank
+                store, config=config, context_length=6, rng=rng, offline=offline, offline_windows=6, rank=rank
             )
-            sampler.skipped_ids = [(3, 2)]
+            sampler.skipped_ids = [(3, 3)]
             numbers: dict[int, int] = {}
-            for _ in range(20):
+            for _ in range(40):
                 batch = sampler.sample()
                 rewards, ids = batch.reward[batch.loss_mask], batch.trajectory_ids[batch.loss_mask]
                 numbers |= dict(zip(rewards.int().tolist(), ids.tolist(), strict=True))
             by_reward.append(numbers)
     first, second = by_reward
     assert [first[reward] for reward in range(5)] == [0, 1, 2, 3, 4]
-    assert len({*first.values(), *(second[reward] for reward in range(5))}) == 11 and first[5] == second[5]
+    others = {*first.values()} - {*range(5)}
+    assert len(first) == 12 and len(others) == 7, "imported and offline ones"
+    assert {*first.values()}.isdisjoint(second[reward] for reward in range(5))
 
 
 def test_what_is_evicted_meanwhile_changes_nothing(tmp_path: Path) -> None:

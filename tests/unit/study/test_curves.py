@@ -14,6 +14,7 @@ from yamame.metrics.registry import EVAL_RETURN, RETURN, read_metrics
 from yamame.run_config import EvalConfig, OfflineConfig, RunConfig
 from yamame.tools.plots import plot_learning_curve
 from yamame.tools.study.curves import MAX_POINTS, RunCurve, mean_curve, run_curve
+from yamame.training.state import TrainState
 
 
 def curve(env_steps: Sequence[float], returns: Sequence[float], *, solved: bool = False) -> RunCurve:
@@ -30,9 +31,12 @@ def test_a_curve_of_a_run_has_its_evaluations_and_ends_in_the_final_one(tmp_path
     made = run_curve(tmp_path, result, config)
     assert made.x.tolist() == [10, 40, 50] and made.values.tolist() == [0.5, 1.5, 2.0]
     assert not made.solved
-    assert run_curve(tmp_path, {**result, "end_reason": "solved: two evaluations of at least 1"}, config).solved
+    state = TrainState()
+    for _ in range(2):
+        state.record_evaluation(1.0, EvalConfig(interval_env_steps=10, stop_return=1.0), env_steps=50)
+    assert run_curve(tmp_path, {**result, "end_reason": state.end_reason}, config).solved
     shortened = replace(config, env_steps=80)
-    for end_reason in ("it was enough", "pruned", None):
+    for end_reason in ("it was enough", "solved enough", "pruned", None):
         assert not run_curve(tmp_path, {**result, "end_reason": end_reason}, shortened).solved
     # the final evaluation replaces one made shortly before
     rarely = replace(config, eval=EvalConfig(interval_env_steps=30))

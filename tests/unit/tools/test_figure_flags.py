@@ -39,6 +39,16 @@ def test_a_flag_takes_all_values_of_a_sequence(
     assert paths == [Path("a")] and parse_flags(Options(), flags, "figure") == expected
 
 
+def test_directories_are_runs_wherever_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figure, "locate_run", Path)
+    runs = [tmp_path / name for name in ("a", "b", "c")]
+    for run in runs:
+        run.mkdir()
+    first, *others = map(str, runs)
+    paths, flags = figure._split([first, "--texts", "one", *others], Options())
+    assert paths == runs and parse_flags(Options(), flags, "figure") == Options(texts=("one",))
+
+
 def test_the_figures_take_what_their_help_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figure, "locate_run", Path)
     bars = ["run", "--instructions", "collect wood", "make wood pickaxe", "--metrics", "return_mean", "success_rate"]

@@ -11,7 +11,7 @@ from test_first_update import Endless, Ends, config
 import yamame
 from yamame.algorithms.selection import algorithm_config
 from yamame.recipes.settings.presets import apply_algorithm, replace_learner_fields
-from yamame.training.first_update import describe_first_update, describe_no_updates
+from yamame.training.first_update import describe_first_update, describe_missing_updates, describe_no_updates
 
 TINY = {"horizon": 2, "env_steps": 32, "num_envs": 2, "size": "tiny", "eval": {"trials": 2, "final_trials": 2}}
 
@@ -59,6 +59,17 @@ def test_an_iteration_on_policy_longer_than_the_run_is_named() -> None:
     long = apply_algorithm(config(4, env_steps=1_000), "ppo")
     late = replace(long, env_steps_per_iteration=1_000)
     assert describe_first_update(late).endswith("pass env_steps_per_iteration=50, or more env_steps")
+
+
+@pytest.mark.parametrize("algorithm", ["amago", "ppo"])
+@pytest.mark.parametrize("iteration", [1, 30, 100, 400])
+@pytest.mark.parametrize(("horizon", "num_envs"), [(10, 8), (50, 1), (50, 2), (50, 3), (100, 2), (400, 4)])
+def test_what_to_change_is_always_named(algorithm: str, iteration: int, horizon: int, num_envs: int) -> None:
+    made = config(horizon, env_steps=500)
+    made = apply_algorithm(made, algorithm) if algorithm != "amago" else made
+    made = replace(made, num_envs=num_envs, env_steps_per_iteration=iteration)
+    for line in (describe_first_update(made), describe_missing_updates(made, trials=3, end_reason="")):
+        assert "pass ," not in line and ("pass " in line or "first update after at most" in line), line
 
 
 def test_what_no_loss_trains_is_named() -> None:

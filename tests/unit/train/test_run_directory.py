@@ -1,11 +1,13 @@
 import os
 import re
 import signal
+from types import SimpleNamespace
 
 import pytest
 from tiny import tiny_config
 
 from yamame.errors import UserError
+from yamame.runs import directory
 from yamame.runs.directory import (
     CONFIG,
     LOCK,
@@ -109,10 +111,25 @@ def test_a_start_that_fails_holds_no_lock_when_its_lock_is_removed(tmp_path, mon
         raise UserError("it cannot run")
 
     monkeypatch.setattr(os, "unlink", unlink_on_windows)
+    monkeypatch.setattr(directory, "os", SimpleNamespace(**{**vars(os), "name": "nt"}))
     monkeypatch.setattr(start, "Trainer", fail)
     with pytest.raises(UserError, match=r"^it cannot run$"):
         start.train_run(tiny_config(), RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
-    assert len(locks) == 1 and not (tmp_path / "run").exists()
+    assert len(locks) == 2 and not (tmp_path / "run").exists()
+
+
+def test_a_lock_is_removed_while_it_is_held(tmp_path, monkeypatch):
+    """Between its release and its removal, another process could lock the file that is removed."""
+    run, unlink, held = make_run(tmp_path / "run"), os.unlink, []
+
+    def watched(path, *args, **kwargs):
+        if str(path).endswith(f"/{LOCK}"):
+            held.append(is_locked(run))
+        return unlink(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "unlink", watched)
+    remove_run_dir(run)
+    assert held == [True] and not run.exists()
 
 
 def test_a_directory_that_another_process_has_taken_is_not_removed(tmp_path):

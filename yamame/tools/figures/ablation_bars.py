@@ -3,6 +3,7 @@
 Intervals are over seeds, or over the trials of a single run; fewer than four seeds are dots instead.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,5 +173,5 @@ def _num_seeds(groups: Sequence[Group]) -> str:
 def _result(run: Path) -> Mapping[str, Any]:
     result = read_result(run)
     if result is None:
-        raise UserError(f"{run} is not finished: remove it, or yamame resume {run}")
+        raise UserError(f"{run} is not finished: remove it, or yamame resume {shlex.quote(str(run))}")
     return result

@@ -11,6 +11,7 @@ from jaxtyping import Float64
 from yamame.metrics.confidence import student_ci95
 from yamame.metrics.registry import EVAL_RETURN, EVAL_SUCCESS, read_metrics
 from yamame.run_config import RunConfig
+from yamame.training.state import is_solved
 
 MIN_BAND_SEEDS = 4
 """Fewer seeds are drawn one by one: their interval would be wider than all of them (at two seeds by a factor of 13)."""
@@ -18,8 +19,6 @@ MAX_POINTS = 200
 """Points of a mean curve; a figure shows no more."""
 _RESULT_KEYS = {EVAL_RETURN: "return_mean", EVAL_SUCCESS: "success_rate"}
 """Metric -> its key in `result.json`, the final evaluation."""
-_SOLVED = "solved"
-"""Start of the `end_reason` of a run that `eval.stop_return` stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +74,7 @@ def run_curve(
         lines = [*(line for line in lines if line["env_steps"] < last_kept), {x_axis: end[x_axis], metric: final}]
     points = [(line[x_axis], line[metric]) for line in lines]
     x, values = np.array(points, np.float64).reshape(-1, 2).T
-    solved = result is not None and str(result.get("end_reason")).startswith(_SOLVED)
+    solved = result is not None and is_solved(result.get("end_reason"))
     return RunCurve(x=x, values=values, solved=solved)
 
 

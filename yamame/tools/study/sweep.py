@@ -101,8 +101,9 @@ def run_sweep(
             "--difficulty": difficulty,
         }
         given |= {"--no-full": no_full, "--all": all_envs, "--preset": preset, "--size": size}
-        for flag in (*flags[:1], *(flag for flag, value in given.items() if value not in (None, False))):
-            raise UserError(f"{flag} has no effect with --report-only: leave it out")
+        useless = [*flags[:1], *(flag for flag, value in given.items() if value not in (None, False))]
+        if useless:
+            raise UserError(f"{useless[0]} has no effect with --report-only: leave it out")
         if not directory.is_dir():
             raise UserError(f"{directory} does not exist: yamame sweep {recipe} makes it, or name another --output-dir")
         outcome = Outcome()

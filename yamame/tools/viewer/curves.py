@@ -16,7 +16,7 @@ from yamame.metrics.confidence import student_ci95
 from yamame.metrics.registry import GROUPS, METRICS, OTHER_GROUP, ci95_keys, get_metric, is_ci95_end
 from yamame.runs.directory import METRICS as METRICS_FILE
 from yamame.tools.palette import screen_colors
-from yamame.tools.run_groups import color_numbers, common_name
+from yamame.tools.run_groups import color_numbers, common_name, longest_by_seed
 from yamame.tools.study.curves import MIN_BAND_SEEDS
 from yamame.tools.viewer.metric_table import AXES, MAX_KEYS, MetricTable, MetricTableCache
 from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnknownRunError, UnreadableError
@@ -73,8 +73,11 @@ class Selection:
         groups: dict[str, list[SelectedRun]] = {}
         for run in self.runs:
             groups.setdefault(run.summary.group, []).append(run)
-        longest = {group: _longest_of_each_seed(runs) for group, runs in groups.items()}
-        return [Series(series_id=f"g{group}", label=_label(runs), runs=runs) for group, runs in longest.items()]
+        series: list[Series] = []
+        for group, members in groups.items():
+            runs = [longest for longest, _ in longest_by_seed(members, seed=_seed, length=_length)]
+            series.append(Series(series_id=f"g{group}", label=_label(runs), runs=runs))
+        return series
 
 
 def select(index: RunIndex, summaries: SummaryCache, cache: MetricTableCache, run_ids: Sequence[str]) -> Selection:
@@ -104,15 +107,14 @@ def select(index: RunIndex, summaries: SummaryCache, cache: MetricTableCache, ru
     return Selection(runs=chosen, warnings=list(dict.fromkeys(warnings)))
 
 
-def _longest_of_each_seed(runs: Sequence[SelectedRun]) -> list[SelectedRun]:
-    """Return one run for each seed, in the order of their first runs; all runs without a known seed."""
-    longest: dict[int | str, SelectedRun] = {}
-    for run in runs:
-        seed = run.entry.run_id if run.summary.seed is None else run.summary.seed
-        known = longest.get(seed)
-        if known is None or not run.summary.env_steps <= known.summary.env_steps:  # which may be NaN
-            longest[seed] = run
-    return list(longest.values())
+def _seed(run: SelectedRun) -> int | str:
+    """Return the seed; without a known one, a value that no other run has."""
+    return run.entry.run_id if run.summary.seed is None else run.summary.seed
+
+
+def _length(run: SelectedRun) -> float:
+    """Return the environment steps; 0 if the file of the metrics has NaN for them."""
+    return 0.0 if math.isnan(run.summary.env_steps) else run.summary.env_steps
 
 
 def _label(runs: Sequence[SelectedRun]) -> str:
