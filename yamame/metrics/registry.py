@@ -213,10 +213,10 @@ METRICS: tuple[Metric, ...] = (
            "running fraction of the windows with a positive reward, above which nothing explores for novelty",
            "fraction"),
     Metric("bonus/novelty", "Novelty bonus",
-           "mean bonus of HyperX for new hyper-states, with its weight, over the transitions of the iteration, in the "
-           "rewards that PPO learns from", "reward"),
+           "mean bonus of HyperX for new hyper-states, with its weight, over the transitions of the iteration, beside "
+           "rewards in deviations of their discounted return", "deviations"),
     Metric("bonus/reconstruction", "Reconstruction bonus",
-           "mean bonus of HyperX for rewards that the belief does not predict, likewise", "reward"),
+           "mean bonus of HyperX for rewards that the belief does not predict, likewise", "deviations"),
     Metric("bonus/scale", "Bonus scale", "factor by which both bonuses of HyperX are annealed", "fraction"),
     Metric("replay/trajectories", "Stored trajectories", "number of trajectories in the replay store",
            "trajectories"),

@@ -132,7 +132,8 @@ def test_bonuses_of_tokens_are_those_of_slow_loops() -> None:
             pair = torch.cat([vector[token - 1], vector[token]])
             hidden = decoder.activation(decoder.of_latent(latent) + decoder.of_transition(pair))
             reward = (float(batch.reward[token - 1]) - rewards.mean) / rewards.std
-            assert error[token] == pytest.approx((float(decoder.mlp(hidden)[0]) - reward) ** 2, rel=1e-3, abs=1e-6)
+            squared = rewards.std**2 * (float(decoder.mlp(hidden)[0]) - reward) ** 2
+            assert error[token] == pytest.approx(squared, rel=1e-3, abs=1e-6)
 
 
 @torch.no_grad()
@@ -177,28 +178,31 @@ def test_the_deviation_is_that_of_all_discounted_returns_so_far() -> None:
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e6])
-def test_bonuses_are_normalized_clipped_weighted_annealed_and_in_the_unit_of_the_rewards(
+def test_rewards_are_normalized_and_clipped_and_bonuses_weighted_and_annealed_besides(
     unit: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trials = [replace(each, reward=(unit * each.reward).astype(np.float32)) for each in some_trials()]
     settings = {"novelty_weight": 3.0, "reconstruction_weight": 0.5, "bonus_clip": 0.2, "bonus_anneal_env_steps": 1000}
+    settings |= {"reward_clip": 1.0}
     of, replay, rng = bonuses(**settings), replay_of(trials), np.random.default_rng(0)
     raw = {
         name: {trial: scale * rng.random(length) ** 8 for trial, length in enumerate(LENGTHS)}
         for name, scale in ((NOVELTY, 1e4), (RECONSTRUCTION, 1e-3))
     }
     monkeypatch.setattr(of, "_raw", lambda *_: raw)
-    total = of.of_new_trials(replay, opened(replay, transitions=250))
+    total = of.training_rewards(replay, opened(replay, transitions=250))
     gamma, clipped = of.agent.gamma, 0
     task = np.std([each for trial in trials for each in discounted(trial.reward.astype(float), gamma)])
     of_name = {}
     for name, weight in ((NOVELTY, 3.0), (RECONSTRUCTION, 0.5)):
         own = np.std([each for trial in raw[name].values() for each in discounted(trial, gamma)])
         clipped += sum(int((each / own > 0.2).sum()) for each in raw[name].values())
-        of_name[name] = {trial: 0.75 * task * weight * np.minimum(each / own, 0.2) for trial, each in raw[name].items()}
-    assert clipped > 1
-    for trial in range(len(LENGTHS)):
-        np.testing.assert_allclose(total[trial], of_name[NOVELTY][trial] + of_name[RECONSTRUCTION][trial], rtol=1e-9)
+        of_name[name] = {trial: 0.75 * weight * np.minimum(each / own, 0.2) for trial, each in raw[name].items()}
+    rewards = [np.clip(each.reward.astype(float) / task, -1.0, 1.0) for each in trials]
+    assert clipped > 1 and 0 < sum(int((abs(each) == 1.0).sum()) for each in rewards) < sum(LENGTHS)
+    for trial, reward in enumerate(rewards):
+        expected = reward + of_name[NOVELTY][trial] + of_name[RECONSTRUCTION][trial]
+        np.testing.assert_allclose(total[trial], expected, rtol=1e-9)
     metrics = of.metrics()
     assert metrics["bonus/scale"] == 0.75
     for name in (NOVELTY, RECONSTRUCTION):
@@ -206,13 +210,19 @@ def test_bonuses_are_normalized_clipped_weighted_annealed_and_in_the_unit_of_the
         assert metrics[f"bonus/{name}"] == pytest.approx(mean, rel=1e-9)
 
 
-def test_without_any_reward_so_far_the_unit_is_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_reward_of_a_run_is_clipped_and_changes_no_bonus(monkeypatch: pytest.MonkeyPatch) -> None:
     of = bonuses(novelty_weight=2.0)
-    replay = replay_of([replace(each, reward=np.zeros_like(each.reward)) for each in some_trials()])
     raw = {NOVELTY: {trial: np.arange(length) / 7 for trial, length in enumerate(LENGTHS)}}
     monkeypatch.setattr(of, "_raw", lambda *_: raw)
-    total = of.of_new_trials(replay, opened(replay))
-    np.testing.assert_allclose(total[2], 2.0 * np.arange(7) / 7 / of.deviations[NOVELTY].std)
+    without = [replace(each, reward=np.zeros_like(each.reward)) for each in some_trials()]
+    replay = replay_of(without)
+    for _ in range(100):
+        before = of.training_rewards(replay, opened(replay))
+        np.testing.assert_allclose(before[2], 2.0 * np.arange(7) / 7 / of.deviations[NOVELTY].std)
+    rewarded = replay_of([*without[:2], replace(without[2], reward=np.eye(7, dtype=np.float32)[6])])
+    after = of.training_rewards(rewarded, opened(rewarded))
+    assert 1.0 / of.task.std > 20.0
+    np.testing.assert_allclose(after[2], before[2] + 10.0 * np.eye(7)[6], rtol=1e-3)
 
 
 def test_bonuses_fall_linearly_to_0_over_the_run() -> None:
@@ -290,9 +300,18 @@ def test_what_the_predictor_was_trained_on_is_not_new_any_more() -> None:
     assert after[0] / before[0] < 0.5 * after[1] / before[1]
 
 
-def test_without_weights_it_is_varibad_to_the_bit(built: Any) -> None:
-    none = {"learner.novelty_weight": 0.0, "learner.reconstruction_weight": 0.0}
+def test_without_weights_it_is_varibad_with_normalized_rewards_to_the_bit(built: Any) -> None:
+    none = {"learner.novelty_weight": 0.0, "learner.reconstruction_weight": 0.0, "learner.reward_clip": 0.1}
     one, other = built(tiny_run(**none)), built(tiny_run("varibad"))
+    deviation = ReturnDeviation(other.algorithm.ppo.agent.gamma)
+
+    def normalized(replay: Replay, trials: NewTrials) -> dict[int, np.ndarray]:
+        ids = dict.fromkeys(window.trajectory_id for window in trials.windows)
+        rewards = {trial: replay.store.get(trial).reward.astype(np.float64) for trial in ids}
+        deviation.update(list(rewards.values()))
+        return {trial: np.clip(each / deviation.std, -0.1, 0.1) for trial, each in rewards.items()}
+
+    other.algorithm.ppo.training_rewards = normalized
     for _ in range(2):
         for each in (one, other):
             make_updates(each)
@@ -315,7 +334,7 @@ def test_bonuses_change_advantages_but_no_stored_trial(built: Any) -> None:
     with_bonuses = ppo.annotate(replay)
     assert algorithm.metrics()["bonus/novelty"] > 0 and algorithm.metrics()["bonus/reconstruction"] > 0
     algorithm.load_state_dict(state)
-    ppo.bonus = None
+    ppo.training_rewards = None
     without = ppo.annotate(replay)
     assert not np.allclose(
         np.concatenate([each[ADVANTAGE] for each in with_bonuses.values()]),
@@ -324,16 +343,15 @@ def test_bonuses_change_advantages_but_no_stored_trial(built: Any) -> None:
     assert [encode(replay.store.get(trial)) for trial in replay.store.ids()] == stored
 
 
-def test_advantages_are_of_the_sum_of_rewards_and_bonuses(built: Any) -> None:
+def test_advantages_are_of_the_rewards_of_training(built: Any) -> None:
     settings = {"learner.normalize_advantages": False, "learner.trace_decay": 1.0}
     components = built(tiny_run(**settings))
     ppo, replay = components.algorithm.ppo, components.replay
     ppo.trials.open(replay.store)
-    added = {trial: np.linspace(0.0, 1.0, len(replay.store.get(trial))) for trial in replay.store.ids()}
-    ppo.bonus = lambda *_: added
+    rewards = {trial: np.linspace(0.0, 1.0, len(replay.store.get(trial))) for trial in replay.store.ids()}
+    ppo.training_rewards = lambda *_: rewards
     for trial, each in ppo.annotate(replay).items():
-        rewards = replay.store.get(trial).reward + added[trial]
-        total = sum(ppo.agent.gamma**time * reward for time, reward in enumerate(rewards))
+        total = sum(ppo.agent.gamma**time * reward for time, reward in enumerate(rewards[trial]))
         assert each["value_target"][0] == pytest.approx(total, abs=1e-5)
 
 

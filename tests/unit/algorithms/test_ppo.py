@@ -15,7 +15,7 @@ from action_environments import LegalMoves, ReachPoint, RepeatPair, RepeatParts
 from tiny import TINY_NETWORK
 
 from yamame.algorithms.on_policy import NewTrials, PassesConfig
-from yamame.algorithms.ppo.advantages import RunningDeviation, generalized_advantages
+from yamame.algorithms.ppo.advantages import RunningMoments, generalized_advantages
 from yamame.algorithms.ppo.config import PPOConfig
 from yamame.algorithms.ppo.learner import ADVANTAGE, LOG_PROB, PPO, VALUE, VALUE_TARGET
 from yamame.algorithms.ppo.losses import policy_loss, value_loss
@@ -100,11 +100,11 @@ def test_with_lambda_1_they_are_returns_minus_values() -> None:
 
 def test_running_deviation_of_equal_weights_is_that_of_all_numbers() -> None:
     numbers = np.random.default_rng(0).normal(3.0, 2.0, (4, 50))
-    running = RunningDeviation(1e-9)
+    running = RunningMoments(1e-9)
     for batch in numbers:
         running.update(batch)
     assert running.std == pytest.approx(numbers.std(), rel=1e-6)
-    recent = RunningDeviation(0.5)
+    recent = RunningMoments(0.5)
     for scale in (10.0, *[1.0] * 20):
         recent.update(scale * numbers[0])
     assert recent.std == pytest.approx(numbers[0].std(), rel=1e-3)
@@ -178,10 +178,11 @@ def test_the_first_minibatch_has_ratio_1_and_later_ones_have_not(built: Any) -> 
 
 
 def test_annotations_are_those_of_a_slow_loop(built: Any) -> None:
-    components = built(tiny_ppo())
+    components = built(tiny_ppo(**{"learner.min_advantage_scale": 0.0}))
     algorithm, store = components.algorithm, components.replay.store
     algorithm.trials.open(store)
-    annotations = algorithm.annotate(components.replay)
+    for _ in range(2):  # in the first iteration values are 0
+        annotations = algorithm.annotate(components.replay)
     advantages = []
     for trial, found in annotations.items():
         reward, value = store.get(trial).reward.astype(float), found[VALUE].astype(float)
@@ -193,10 +194,56 @@ def test_annotations_are_those_of_a_slow_loop(built: Any) -> None:
             assert found[VALUE_TARGET][time] == pytest.approx(expected + value[time], abs=1e-5)
             advantages.append((expected, float(found[ADVANTAGE][time])))
     raw, normalized = np.array(advantages).T
-    targets = np.concatenate([each[VALUE_TARGET] for each in annotations.values()])
-    scale = max(raw.std(), algorithm.config.min_advantage_scale * targets.std())
-    np.testing.assert_allclose(normalized, (raw - raw.mean()) / scale, atol=1e-4)
+    np.testing.assert_allclose(normalized, (raw - raw.mean()) / raw.std(), atol=1e-4)
     assert set(annotations[0]) == {LOG_PROB, VALUE, ADVANTAGE, VALUE_TARGET}
+
+
+def test_the_floor_of_the_scale_of_advantages_is_of_spreads_within_iterations(built: Any) -> None:
+    components = built(tiny_ppo(**{"learner.min_advantage_scale": 3.0}))
+    algorithm, store = components.algorithm, components.replay.store
+    algorithm.trials.open(store)
+    rng, variances, advantages = np.random.default_rng(0), [], []
+    # the mean return moves by far more than the returns of an iteration differ
+    for mean, spread in ((500.0, 1.0), (0.5, 0.1), (0.0, 0.1)):
+        rewards = {trial: rng.normal(mean, spread, len(store.get(trial))) for trial in store.ids()}
+        algorithm.training_rewards = lambda *_, rewards=rewards: rewards
+        found = algorithm.annotate(components.replay)
+        variances.append(np.concatenate([each[VALUE_TARGET] for each in found.values()]).var())
+        advantages.append(np.concatenate([each[ADVANTAGE] for each in found.values()]))
+    weight = 0.99 ** np.arange(3)[::-1]
+    floor = 3.0 * math.sqrt(float(weight @ variances) / weight.sum())
+    raw = np.concatenate(
+        [generalized_advantages_of(algorithm, store.get(trial), rewards[trial], each) for trial, each in found.items()]
+    )
+    assert raw.std() < floor
+    np.testing.assert_allclose(advantages[-1], (raw - raw.mean()) / floor, rtol=1e-4, atol=1e-5)
+
+
+def generalized_advantages_of(algorithm: Any, trial: Any, rewards: np.ndarray, found: Any) -> np.ndarray:
+    return generalized_advantages(
+        reward_T=rewards,
+        terminal_T=trial.terminated | trial.truncated,
+        value=np.append(found[VALUE], 0.0),
+        gamma=algorithm.agent.gamma,
+        trace_decay=algorithm.config.trace_decay,
+    )
+
+
+@pytest.mark.parametrize("first_reward", [0, 1])
+def test_values_are_compared_with_those_of_the_first_statistics(first_reward: int, built: Any) -> None:
+    components = built(tiny_ppo())
+    algorithm, store = components.algorithm, components.replay.store
+    algorithm.trials.open(store)
+    for iteration in range(3):
+        size = float(iteration >= first_reward) * 100.0
+        rewards = {trial: size * np.arange(len(store.get(trial))) for trial in store.ids()}
+        algorithm.training_rewards = lambda *_, rewards=rewards: rewards
+        found = algorithm.annotate(components.replay)
+        with torch.no_grad():
+            _, now = algorithm._predict_trials(components.replay)
+        for trial, each in found.items():
+            np.testing.assert_allclose(each[VALUE], now[trial][:-1], rtol=1e-4, atol=1e-3)
+            assert each[VALUE].any() == (size > 0)
 
 
 def test_every_pass_has_every_window_once_in_another_order(built: Any) -> None:

@@ -1,4 +1,4 @@
-"""`ExplorationBonuses`: what novelty and errors of the belief add to the rewards that PPO learns from."""
+"""`ExplorationBonuses`: rewards that PPO learns from, with bonuses for novelty and errors of the belief."""
 
 from typing import Any
 
@@ -31,13 +31,12 @@ class ExplorationBonuses:
     """Rewards for exploration, in training alone (Zintgraf et al. 2021, section 4).
 
     The bonus of a transition is of the hyper-state that it leads to: how new that is (`NoveltyNetworks`), and how wrong
-    the reward of the transition is when it is predicted from one sample of the belief there. Each is divided by the
-    deviation of its own discounted return so far and clipped. Their weighted sum, in deviations of the task's
-    discounted return, falls linearly to 0 over the run.
+    the reward of the transition is when it is predicted from one sample of the belief there. Rewards of the task and
+    both bonuses are each divided by the deviation of their own discounted return so far and clipped. The weighted sum
+    of the bonuses falls linearly to 0 over the run. Values are those of the sum, in deviations of the task's return.
 
     Differs from the source: observations are not predicted by variBAD here, so that their error is no part of the
-    second bonus; at the end of an attempt the hyper-state has the first observation of the next one; rewards are not
-    divided by the deviation of their return, but bonuses are multiplied by it, so that values stay in units of reward.
+    second bonus; at the end of an attempt the hyper-state has the first observation of the next one.
 
     Args:
         agent: Networks, on the device of `compute`.
@@ -66,8 +65,8 @@ class ExplorationBonuses:
         self._last_batch: Batch | None = None
 
     @torch.no_grad()
-    def of_new_trials(self, replay: Replay, trials: NewTrials) -> _PerTrial:
-        """Update the deviations by the new trials; return what is added to the rewards of each of them.
+    def training_rewards(self, replay: Replay, trials: NewTrials) -> _PerTrial:
+        """Update the deviations by the new trials; return the normalized rewards of each of them, with bonuses.
 
         A bonus with a number that is not finite is left out of the iteration, which is counted.
         """
@@ -78,7 +77,7 @@ class ExplorationBonuses:
         self.task.update(list(rewards.values()))
         unit, scale = self.task.std or 1.0, self.config.bonus_scale_at(trials.transitions)
         weights = {NOVELTY: self.config.novelty_weight, RECONSTRUCTION: self.config.reconstruction_weight}
-        total = {trial: np.zeros(len(reward)) for trial, reward in rewards.items()}
+        total = {trial: _clipped(reward / unit, self.config.reward_clip) for trial, reward in rewards.items()}
         self._of_iteration = {"bonus/scale": scale}
         is_finite = True
         for name, bonus in self._raw(replay, trials).items():
@@ -88,7 +87,7 @@ class ExplorationBonuses:
             self.deviations[name].update(list(bonus.values()))
             divisor = self.deviations[name].std or 1.0
             added = {
-                trial: unit * scale * weights[name] * np.minimum(each / divisor, self.config.bonus_clip)
+                trial: scale * weights[name] * _clipped(each / divisor, self.config.bonus_clip)
                 for trial, each in bonus.items()
             }
             for trial, each in added.items():
@@ -126,7 +125,10 @@ class ExplorationBonuses:
     def _of_tokens(
         self, batch: Batch, rng: np.random.Generator
     ) -> tuple[Float64[np.ndarray, "N"], Float64[np.ndarray, "N"]]:
-        """Return novelty of every token, and error of the reward that led to it; of a window's first one arbitrary."""
+        """Return novelty of every token, and squared error of the reward that led to it, in squared units of reward.
+
+        Those of the first token of a window are arbitrary.
+        """
         agent, layout = self.agent, PaddedLayout.from_batch(batch)
         features_NF = agent.features(batch)
         with self.compute.autocast():
@@ -143,7 +145,7 @@ class ExplorationBonuses:
         reward_BL = layout.pad(self.vae.normalize_rewards(batch)[:, None])[:, :-1, 0]
         error_BL = (predicted_R.to(reward_BL.dtype).view_as(reward_BL) - reward_BL).square()
         error_N = layout.unpad(torch.nn.functional.pad(error_BL, (1, 0))[:, :, None])[:, 0]
-        return novelty_N.double().cpu().numpy(), error_N.double().cpu().numpy()
+        return novelty_N.double().cpu().numpy(), error_N.double().cpu().numpy() * self.vae.reward_scale**2
 
     def update(self, batch: Batch) -> Metrics:
         """Train the predictor on random hyper-states of a batch of trials. No gradient reaches another network."""
@@ -173,7 +175,7 @@ class ExplorationBonuses:
         return hyper_state_NH[batch.token_mask & (batch.position_ids > 0)]
 
     def metrics(self) -> dict[str, float]:
-        """Return the mean bonuses of the last iteration, in units of reward."""
+        """Return the mean bonuses of the last iteration, in deviations of the discounted return of the task."""
         return dict(self._of_iteration)
 
     def raise_if_diverged(self) -> None:
@@ -204,3 +206,7 @@ class ExplorationBonuses:
         if "nonfinite_bonuses" in state:  # not in earlier checkpoints
             self.nonfinite_bonuses.load_state_dict(state["nonfinite_bonuses"])
         self._of_iteration = dict(state["of_iteration"])
+
+
+def _clipped(numbers: Float64[np.ndarray, "T"], limit: float) -> Float64[np.ndarray, "T"]:
+    return np.clip(numbers, -limit, limit)

@@ -17,8 +17,9 @@ from yamame.nets.compute import CPU_FLOAT32, Compute
 class HyperX(VariBAD):
     """Exploration in hyper-states (Zintgraf et al. 2021).
 
-    An iteration is one of variBAD. PPO computes advantages from rewards plus bonuses; stored and reported rewards have
-    none. The batch of stored trials of each update of the belief then trains the predictor, too.
+    An iteration is one of variBAD. PPO computes advantages from normalized rewards plus bonuses; stored and reported
+    rewards are those of the task. The batch of stored trials of each update of the belief then trains the predictor,
+    too.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class HyperX(VariBAD):
         super().__init__(agent, config, context_length=context_length, generator=generator, compute=compute)
         seed = generator.initial_seed() % 2**32
         self.bonuses = ExplorationBonuses(agent, config, vae=self.vae, compute=compute, seed=seed)
-        self.ppo.bonus = self.bonuses.of_new_trials
+        self.ppo.training_rewards = self.bonuses.training_rewards
 
     @override
     def update(self, batch: Batch) -> Metrics:

@@ -16,6 +16,9 @@ class HyperXLearnerConfig(VariBADLearnerConfig):
     """Weight of the error of the reward that is predicted from the belief (HyperX: 0.01 to 1); 0: none."""
     bonus_clip: float = 10.0
     """Largest bonus, before its weight, in deviations of its own discounted return."""
+    reward_clip: float = 10.0
+    """Largest size of a reward of the task that advantages are computed from, in deviations of its discounted return:
+    the first rewards of a run are many deviations."""
     bonus_anneal_env_steps: int = 0
     """Environment steps, of trials learned from, over which both bonuses fall linearly to 0; 0: they stay."""
     novelty_updates: int = 10
@@ -30,7 +33,7 @@ class HyperXLearnerConfig(VariBADLearnerConfig):
         super().__post_init__()
         check_range(self, "novelty_weight", "reconstruction_weight", "bonus_anneal_env_steps", ge=0)
         check_range(self, "novelty_updates", "novelty_batch_size", ge=1)
-        check_range(self, "bonus_clip", "novelty_learning_rate", gt=0)
+        check_range(self, "bonus_clip", "reward_clip", "novelty_learning_rate", gt=0)
 
     def bonus_scale_at(self, env_steps: int) -> float:
         """Return the factor of both bonuses after trials of so many steps."""

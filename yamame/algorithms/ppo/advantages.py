@@ -1,4 +1,4 @@
-"""Generalized advantage estimation over one trial, and a running deviation."""
+"""Generalized advantage estimation over one trial, and running moments."""
 
 from collections.abc import Mapping
 
@@ -36,8 +36,9 @@ def generalized_advantages(
     return advantage_T
 
 
-class RunningDeviation:
-    """Standard deviation of numbers that come in batches: of their mixture, with debiased weights that fall with age.
+class RunningMoments:
+    """Mean and standard deviation of numbers that come in batches: of their mixture, with debiased weights that fall
+    with age.
 
     Args:
         rate: Weight of the newest batch.

@@ -1,5 +1,6 @@
 """`PPO`: values and advantages of the newest trials, then clipped updates in several passes over them."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from yamame.algorithms.base import Algorithm, Metrics, Replay
 from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
 from yamame.algorithms.on_policy import Annotations, NewTrials, PassesConfig
 from yamame.algorithms.optimizer import ClippedAdamW, lr_decay
-from yamame.algorithms.ppo.advantages import RunningDeviation, generalized_advantages
+from yamame.algorithms.ppo.advantages import RunningMoments, generalized_advantages
 from yamame.algorithms.ppo.agent import PPOAgent
 from yamame.algorithms.ppo.losses import ValueErrorKind, policy_loss, value_loss
 from yamame.data.batch import ACTING_LOG_PROB, Batch
@@ -26,11 +27,11 @@ from yamame.nets.ops import load_generator_state, masked_mean
 LOG_PROB, VALUE, ADVANTAGE, VALUE_TARGET = "log_prob_before", "value_before", "advantage", "value_target"
 """Keys of `Batch.extras`: what was computed before the updates of an iteration."""
 _SPREAD_RATE = 0.01
-"""Update rate, once an iteration, of the deviation of value targets that `min_advantage_scale` is a fraction of."""
+"""Update rate, once an iteration, of the variance of value targets that `min_advantage_scale` refers to."""
 _KL_MARGIN = 1.5
 """Multiple of `target_kl` at which the updates of an iteration end."""
-RewardBonus = Callable[[Replay, NewTrials], Mapping[int, Shaped[np.ndarray, "_"]]]
-"""Called once an iteration; returns what is added to the rewards of each of its trials."""
+TrainingRewards = Callable[[Replay, NewTrials], Mapping[int, Shaped[np.ndarray, "_"]]]
+"""Called once an iteration; returns the rewards of each of its trials that advantages are computed from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +61,9 @@ class PPOLearnerConfig:
     """Shift and scale the advantages of an iteration to mean 0 and standard deviation 1, or less: see
     `min_advantage_scale`."""
     min_advantage_scale: float = 0.1
-    """Least divisor of advantages, in standard deviations of the value targets of the last hundred iterations or so.
-    Where a task is solved, advantages are errors of the values alone, which would otherwise be scaled up until they
-    unlearn it. 0: none (Schulman et al. 2017)."""
+    """Least divisor of advantages, in standard deviations of the value targets within an iteration, averaged over the
+    last hundred iterations or so. Where a task is solved, advantages are errors of the values alone, which would
+    otherwise be scaled up until they unlearn it. 0: none (Schulman et al. 2017)."""
     max_staleness_weight: float = 2.0
     """Maximum importance weight of a transition whose trial was begun by an earlier policy (Hilton et al. 2022)."""
     target_kl: float | None = 0.02
@@ -133,8 +134,8 @@ class PPO(Algorithm):
             epsilon=config.adam_epsilon,
         )
         self.trials = NewTrials(config.passes, context_length=context_length, seed=generator.initial_seed() % 2**32)
-        self.bonus: RewardBonus | None = None
-        """Rewards of training alone; None: advantages are of the task's rewards."""
+        self.training_rewards: TrainingRewards | None = None
+        """Rewards of training alone; None: those of the task."""
         self.num_updates = 0
         self.nonfinite = NonfiniteCounter(compute.device)
         self._annotations: dict[int, Annotations] = {}
@@ -142,7 +143,7 @@ class PPO(Algorithm):
         self._is_far = False
         """Whether the policy has moved beyond `target_kl` in this iteration."""
         self._of_iteration: dict[str, float] = {}
-        self._spread = RunningDeviation(_SPREAD_RATE)
+        self._target_variance = RunningMoments(_SPREAD_RATE)
         self._last_batch: Batch | None = None
         self._run_ahead = BoundedRunAhead(compute.device)
 
@@ -169,12 +170,12 @@ class PPO(Algorithm):
             agent.update_normalizers(batch.to(self.compute.device))
         # 2. values, then advantages
         log_probs, values = self._predict_trials(replay)
-        bonuses = self.bonus(replay, self.trials) if self.bonus else {}
+        rewards = self.training_rewards(replay, self.trials) if self.training_rewards else {}
         advantages: dict[int, np.ndarray] = {}
         for trial, value in values.items():
             trajectory = replay.store.get(trial, lazy=True)
             advantages[trial] = generalized_advantages(
-                reward_T=trajectory.reward + bonuses[trial] if self.bonus else trajectory.reward,
+                reward_T=rewards.get(trial, trajectory.reward),
                 terminal_T=trajectory.terminated | (trajectory.truncated & config.truncation_is_terminal),
                 value=value,
                 gamma=agent.gamma,
@@ -183,13 +184,17 @@ class PPO(Algorithm):
         targets = {trial: advantages[trial] + values[trial][:-1] for trial in values}
         # 3. statistics of the value targets, and the scale of the advantages
         all_advantages, all_targets = (np.concatenate(list(each.values())) for each in (advantages, targets))
+        had_statistics = bool(agent.value_code.count > 0)
         agent.update_value_statistics(torch.from_numpy(all_targets.astype(np.float32)).to(self.compute.device))
-        self._spread.update(all_targets)
+        if agent.value_code.count > 0 and not had_statistics:
+            # `value_clip` compares with these: until now all values were 0, whatever the outputs
+            _, values = self._predict_trials(replay)
+        spread = float(all_targets.var())
+        self._target_variance.update(np.array([spread]))
         shift, scale = 0.0, 1.0
         if config.normalize_advantages:
-            floor = config.min_advantage_scale * self._spread.std + 1e-8
+            floor = config.min_advantage_scale * math.sqrt(self._target_variance.mean) + 1e-8
             shift, scale = float(all_advantages.mean()), max(float(all_advantages.std()), floor)
-        spread = float(all_targets.var())
         self._of_iteration = {
             "critic/td_target_mean": float(all_targets.mean()),
             **({"critic/explained_variance": 1.0 - float(all_advantages.var()) / spread} if spread else {}),
@@ -315,7 +320,7 @@ class PPO(Algorithm):
             "trials": self.trials.state_dict(),
             "is_far": self._is_far,
             "of_iteration": dict(self._of_iteration),
-            "spread": self._spread.state_dict(),
+            "target_variance": self._target_variance.state_dict(),
             "annotations": {
                 str(trial): {name: torch.from_numpy(array) for name, array in arrays.items()}
                 for trial, arrays in self._annotations.items()
@@ -331,7 +336,8 @@ class PPO(Algorithm):
         self.nonfinite.load_state_dict(state)
         self.trials.load_state_dict(state["trials"])
         self._of_iteration = dict(state["of_iteration"])
-        self._spread.load_state_dict(state["spread"])
+        if "target_variance" in state:  # not in earlier checkpoints
+            self._target_variance.load_state_dict(state["target_variance"])
         self._annotations = {
             int(trial): {name: tensor.cpu().numpy() for name, tensor in arrays.items()}
             for trial, arrays in state["annotations"].items()

@@ -11,7 +11,7 @@ from torch import Tensor
 from yamame.algorithms.base import Metrics, Replay
 from yamame.algorithms.divergence import NonfiniteCounter, check_divergence
 from yamame.algorithms.optimizer import ClippedAdamW
-from yamame.algorithms.ppo.advantages import RunningDeviation
+from yamame.algorithms.ppo.advantages import RunningMoments
 from yamame.algorithms.varibad.agent import VariBADAgent
 from yamame.algorithms.varibad.losses import belief_kl, reconstruction_error
 from yamame.algorithms.varibad.settings import VariBADLearnerConfig
@@ -61,7 +61,7 @@ class BeliefLearner:
             agent.belief_parameters(), weight_decay=0.0, max_grad_norm=config.vae_max_grad_norm
         )
         self.optimizer.lr.fill_(config.vae_learning_rate)
-        self.reward_stats = RunningDeviation(_REWARD_RATE)
+        self.reward_stats = RunningMoments(_REWARD_RATE)
         self.num_updates = 0
         self.nonfinite = NonfiniteCounter(compute.device)
         self._last_batch: Batch | None = None
@@ -147,8 +147,12 @@ class BeliefLearner:
     def normalize_rewards(self, batch: Batch) -> Float[Tensor, "N"]:
         """Return (reward - mean) / deviation of all tokens, by the statistics of the batches of updates so far."""
         reward_N = batch.reward.double()
-        scale = max(self.reward_stats.std, _MIN_RELATIVE_DEVIATION * abs(self.reward_stats.mean)) or 1.0
-        return ((reward_N - self.reward_stats.mean) / scale).to(batch.reward.dtype)
+        return ((reward_N - self.reward_stats.mean) / self.reward_scale).to(batch.reward.dtype)
+
+    @property
+    def reward_scale(self) -> float:
+        """The deviation by which rewards are divided; 1 before the first reward."""
+        return max(self.reward_stats.std, _MIN_RELATIVE_DEVIATION * abs(self.reward_stats.mean)) or 1.0
 
     def raise_if_diverged(self) -> None:
         """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates."""
