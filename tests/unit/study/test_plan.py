@@ -1,5 +1,7 @@
 """Which runs a sweep plans, and which directories it refuses."""
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from yamame.run_config import RunConfig
 from yamame.studies import find_benchmark
 from yamame.tools.run_groups import strip_seed_suffix
 from yamame.tools.study.execute import PlannedRun, require_same_config
-from yamame.tools.study.sweep_runs import choose_arms, choose_panels, plan_sweep, sweep_study
+from yamame.tools.study.sweep_runs import choose_arm_flags, choose_arms, choose_panels, plan_sweep, sweep_study
 
 TMAZE = sweep_study("passive-tmaze")
 BOTH = "no-popart+no-multi-gamma"
@@ -31,8 +33,19 @@ def config() -> RunConfig:
     return config_from_flags(load_recipe("passive-tmaze"), (), ["--env-steps", "1000"])
 
 
-def planned(arms: list[str], *flags: str, size: str | None = None) -> dict[str, RunConfig]:
-    runs = plan_sweep(TMAZE, Path("here"), panels=TMAZE.panels, arms=arms, seeds=[3], flags=flags, size=size)
+def planned(
+    arms: list[str], *flags: str, arm_flags: Sequence[str] = (), size: str | None = None
+) -> dict[str, RunConfig]:
+    runs = plan_sweep(
+        TMAZE,
+        Path("here"),
+        panels=TMAZE.panels,
+        arms=arms,
+        seeds=[3],
+        flags=flags,
+        arm_flags=choose_arm_flags(arm_flags, arms),
+        size=size,
+    )
     return {run.series: run.config for run in runs}
 
 
@@ -95,6 +108,17 @@ def test_flags_of_an_algorithm_are_for_sweeps_of_it_alone() -> None:
     assert [config.algorithm.learner.entropy_coef for config in configs.values()] == [0.25, 0.25]
 
 
+def test_flags_of_an_arm_are_those_of_no_other() -> None:
+    arms, flags = ["full", "ppo", "ppo+gru", "recurrent_sac"], ("--num-envs", "6", "--env-steps", "1000")
+    own = ["ppo+gru --learner.entropy-coef 0.25 --num-envs 8", "full --learner.tau=0.5"]
+    configs, without = planned(arms, *flags, arm_flags=own), planned(arms, *flags)
+    assert configs["ppo"] == without["ppo"] and configs["recurrent_sac"] == without["recurrent_sac"]
+    assert first_difference(replace(configs["ppo+gru"], num_envs=6), without["ppo+gru"]) == (
+        "learner.entropy_coef 0.25, not 0.05"
+    )
+    assert configs["ppo+gru"].num_envs == 8 and configs["full"].algorithm.learner.tau == 0.5
+
+
 def test_a_benchmark_has_every_environment_with_every_arm() -> None:
     popgym = find_benchmark("popgym")
     assert popgym is not None
@@ -131,6 +155,15 @@ def test_arms_of_an_experiment_are_those_that_nobody_named() -> None:
         ("passive-tmaze --variants ppo+varibad", "ppo+varibad names several algorithms: an arm has one"),
         ("passive-tmaze --variants amago", "amago is the same as full here"),
         ("passive-tmaze --variants ppo --learner.tau 0.1", "yamame: ppo: unknown flag --learner.tau"),
+        ("passive-tmaze --variants ppo --arm-flags 'ppo --learner.tau 0.1'", "yamame: ppo: unknown flag --learner.tau"),
+        ("passive-tmaze --arm-flags 'full --learner.taw 0.1'", "full: unknown flag --learner.taw: did you mean"),
+        ("passive-tmaze --arm-flags 'gru --num-envs 3'", "'gru' is no arm of this sweep: choose among full"),
+        ("passive-tmaze --arm-flags full", "--arm-flags: full has no flags"),
+        ("passive-tmaze --arm-flags ''", "--arm-flags '': give an arm and its flags"),
+        ('passive-tmaze --arm-flags "full \'"', "give an arm and its flags"),
+        ("passive-tmaze --arm-flags 'full --num-envs 3' --arm-flags 'full --num-envs 4'", "full is named twice"),
+        ("passive-tmaze --arm-flags 'full --seed 3'", "--seed is set by the sweep: use --seeds"),
+        ("passive-tmaze --arm-flags 'full --env.horizon=3'", "full: --env.horizon=3 changes the task"),
         ("passive-tmaze --variants full,gru --no-full", "excluded by --no-full"),
         ("passive-tmaze --variants gru,no-popart --agent.no-popart", "no-popart changes nothing here"),
         ("passive-tmaze --variants no-memory+gru,gru", "gru is the same as no-memory+gru here"),
@@ -148,7 +181,14 @@ def test_arms_of_an_experiment_are_those_that_nobody_named() -> None:
         ("passive-tmaze --report-only --env-steps 3", "has no effect with --report-only"),
         *(
             (f"passive-tmaze --report-only {words}", f"{words.partition(' ')[0]} has no effect with --report-only")
-            for words in ("--seeds 0", "--variants gru", "--no-full", "--preset small", "--size tiny")
+            for words in (
+                "--seeds 0",
+                "--variants gru",
+                "--arm-flags 'a --b'",
+                "--no-full",
+                "--preset small",
+                "--size tiny",
+            )
         ),
         *(
             (f"popgym --report-only {words}", f"{words.partition(' ')[0]} has no effect with --report-only")
@@ -165,7 +205,7 @@ def test_arms_of_an_experiment_are_those_that_nobody_named() -> None:
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(args: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert message in refused(capsys, "sweep", *args.split())
+    assert message in refused(capsys, "sweep", *shlex.split(args))
     assert list(Path().iterdir()) == []
 
 
@@ -193,7 +233,7 @@ def test_help_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
         main(["sweep", "passive-tmaze", "--help"])
     assert not exit_.value.code
     out = capsys.readouterr().out
-    flags = "--variants --no-full --seeds --envs --difficulty --all --output-dir --report-only --size --json --quiet"
+    flags = "--variants --arm-flags --no-full --seeds --envs --difficulty --all --output-dir --report-only --size"
     assert all(flag in out for flag in flags.split())
 
 

@@ -73,6 +73,12 @@ def test_a_longer_sweep_resumes_and_another_config_is_refused(train: FakeTrain) 
     assert snapshot(Path()) == before and len(train.titles) == 1
     report = sweep(train, "no-memory", "--env-steps", "150", no_full=True)
     assert report.results["arms"][0]["env_steps"] == 150
+    own = ["no-memory --learner.learning-rate 0.5"]
+    with pytest.raises(UserError, match=r"another config \(learner.learning_rate .*choose another --output-dir"):
+        sweep(train, "no-memory", "--env-steps", "200", no_full=True, arm_flags=own)
+    for _ in range(2):
+        report = sweep(train, "no-memory", no_full=True, arm_flags=own, output_dir=Path("own"))
+        assert rows(report) == [("no-memory", [0])]
 
 
 def test_a_failing_run_does_not_stop_the_others(train: FakeTrain, capsys: pytest.CaptureFixture[str]) -> None:

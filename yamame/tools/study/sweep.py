@@ -21,18 +21,25 @@ def register(subparsers: Any) -> None:
         "sweep",
         _sweep,
         help="train a recipe's variants, other algorithms, environments and seeds; plot curves and a table; resumes",
-        usage="yamame sweep RECIPE [--variants A,B,A+B] [--no-full] [--seeds 0,1,2] "
+        usage='yamame sweep RECIPE [--variants A,B,A+B] [--arm-flags "ARM --FIELD VALUE"] [--no-full] [--seeds 0,1,2] '
         "[--envs ENV,ENV | --difficulty LEVEL | --all] [--output-dir DIR] [--list | --report-only] "
         "[--preset small|paper] [--size SIZE] [--json] [--quiet] [--FIELD VALUE]",
         description="All other flags are those of the recipe (yamame train RECIPE --help-all lists them). They make "
-        "the arm full; every other arm differs from it by its variants and what its algorithm changes. Run the same "
-        "command again to resume.",
+        "the arm full; every other arm differs from it by its variants, what its algorithm changes and its "
+        "--arm-flags. Run the same command again to resume.",
     )
     sweep.add_argument("recipe", metavar="RECIPE", help="a recipe (yamame recipes lists them), or a benchmark: popgym")
     sweep.add_argument(
         "--variants",
         metavar="A,B,A+B",
         help="arms to compare: variants and algorithms; + combines them in one arm, such as ppo+gru",
+    )
+    sweep.add_argument(
+        "--arm-flags",
+        action="append",
+        default=[],
+        metavar='"ARM --FIELD VALUE"',
+        help="flags of one arm alone, after its name, in one quoted word; may be repeated",
     )
     sweep.add_argument("--no-full", action="store_true", help="skip the unmodified recipe")
     sweep.add_argument("--seeds", metavar="0,1,2", help="seeds of each arm (default: 0)")
@@ -66,6 +73,7 @@ def run_sweep(
     recipe: str,
     *,
     variants: str | None = None,
+    arm_flags: Sequence[str] = (),
     no_full: bool = False,
     seeds: str | None = None,
     envs: str | None = None,
@@ -96,6 +104,7 @@ def run_sweep(
     if report_only:
         given: dict[str, object] = {
             "--variants": variants,
+            "--arm-flags": arm_flags or None,
             "--seeds": seeds,
             "--envs": envs,
             "--difficulty": difficulty,
@@ -108,11 +117,13 @@ def run_sweep(
             raise UserError(f"{directory} does not exist: yamame sweep {recipe} makes it, or name another --output-dir")
         outcome = Outcome()
     else:
+        arms = sweep_runs.choose_arms(variants, study.variants, no_full=no_full)
         planned = sweep_runs.plan_sweep(
             study,
             directory,
             panels=sweep_runs.choose_panels(study, envs, difficulty, all_envs),
-            arms=sweep_runs.choose_arms(variants, study.variants, no_full=no_full),
+            arms=arms,
+            arm_flags=sweep_runs.choose_arm_flags(arm_flags, arms),
             seeds=choose_seeds("0" if seeds is None else seeds),
             flags=flags,
             preset=SMALL if preset is None else preset,

@@ -5,6 +5,7 @@ unmodified recipe, or an algorithm and variants joined by +.
 """
 
 import difflib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -111,6 +112,27 @@ def choose_arms(variants: str | None, defaults: Sequence[str] = (), *, no_full: 
     return arms if no_full else [FULL, *arms]
 
 
+def choose_arm_flags(texts: Sequence[str], arms: Sequence[str]) -> dict[str, list[str]]:
+    """Return the flags of each arm of `--arm-flags "ARM --FIELD VALUE"`.
+
+    Raises `UserError` for an arm that is not in `arms` or is named twice, and for one without flags.
+    """
+    chosen: dict[str, list[str]] = {}
+    for text in texts:
+        try:
+            arm, *flags = shlex.split(text)
+        except ValueError as error:
+            raise UserError(f"--arm-flags {text!r}: give an arm and its flags, such as 'ppo --num-envs 8'") from error
+        if arm not in arms:
+            raise UserError(f"--arm-flags: {arm!r} is no arm of this sweep: choose among {', '.join(arms)}")
+        if arm in chosen:
+            raise UserError(f"--arm-flags: {arm} is named twice: give all its flags in one word")
+        if not flags:
+            raise UserError(f"--arm-flags: {arm} has no flags: give them in the same quoted word")
+        chosen[arm] = flags
+    return chosen
+
+
 def plan_sweep(
     study: Study,
     directory: Path,
@@ -119,19 +141,26 @@ def plan_sweep(
     arms: Sequence[str],
     seeds: Sequence[int],
     flags: Sequence[str] = (),
+    arm_flags: Mapping[str, Sequence[str]] = {},
     preset: str = recipes.SMALL,
     size: str | None = None,
 ) -> list[PlannedRun]:
     """Return every environment and arm with every seed, all of them before the second seed.
 
     Preset, size and flags make the recipe of the arm's algorithm, to which the variants are applied: a flag may concern
-    what a variant removes, and cannot undo the variant. Raises `UserError` for bad flags, for arms that do not differ,
-    and if the directory holds something else, such as other runs of these environments with another config.
+    what a variant removes, and cannot undo the variant. `arm_flags` are further flags of single arms, which cannot
+    change the task. Raises `UserError` for bad flags, for arms that do not differ, and if the directory holds something
+    else, such as other runs of these environments with another config.
     """
-    refuse_flags(flags, {**_OWN_FLAGS, **({"--env.name": "--envs"} if study.benchmark else {})}, "sweep")
+    own_flags = {**_OWN_FLAGS, **({"--env.name": "--envs"} if study.benchmark else {})}
+    refuse_flags(flags, own_flags, "sweep")
+    for arm, added in arm_flags.items():
+        refuse_flags(added, own_flags, "sweep")
+        if of_task := next((flag for flag in added if flag.startswith("--env.")), None):
+            raise UserError(f"--arm-flags: {arm}: {of_task} changes the task: all arms have the same one")
     planned = []
     for panel in panels:
-        configs = {arm: _config_of(panel, arm, preset, flags, size) for arm in arms}
+        configs = {arm: _config_of(panel, arm, preset, flags, arm_flags, size) for arm in arms}
         _require_different(configs)
         for arm, config in configs.items():
             of_panel, name = panel_arm(panel, arm), _series(study, panel, arm)
@@ -140,7 +169,7 @@ def plan_sweep(
     for found in find_runs(directory, study):
         if found.panel in panels:
             config = read_config(found.directory)
-            wanted = _config_of(found.panel, found.arm, preset, flags, size)
+            wanted = _config_of(found.panel, found.arm, preset, flags, arm_flags, size)
             require_same_config(found.directory, config, replace(wanted, seed=config.seed))
     return runs_in_order(planned)
 
@@ -185,13 +214,20 @@ def panel_arm(panel: Panel, arm: str) -> Arm:
     )
 
 
-def _config_of(panel: Panel, arm: str, preset: str, flags: Sequence[str], size: str | None) -> RunConfig:
-    """Return the config of an arm. Of another algorithm not every flag is one: the message then names the arm."""
-    of_panel = panel_arm(panel, arm)
+def _config_of(
+    panel: Panel,
+    arm: str,
+    preset: str,
+    flags: Sequence[str],
+    arm_flags: Mapping[str, Sequence[str]],
+    size: str | None,
+) -> RunConfig:
+    """Return the config of an arm. If it has another algorithm or flags of its own, an error names it."""
+    of_panel, added = panel_arm(panel, arm), arm_flags.get(arm, ())
     try:
-        return arm_config(of_panel, preset, flags, size)
+        return arm_config(of_panel, preset, [*flags, *added], size)
     except UserError as error:
-        if of_panel.algorithm is None:
+        if of_panel.algorithm is None and not added:
             raise
         raise UserError(f"{arm}: {error}") from error
 
