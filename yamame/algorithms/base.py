@@ -122,6 +122,11 @@ class AlgorithmConfig(ABC):
     def model_width(self) -> int:
         """Width of the largest layers, from which `ComputeConfig` derives whether to compile."""
 
+    @property
+    def compiles(self) -> bool:
+        """Whether `compute.compile` has an effect."""
+        return True
+
     @abstractmethod
     def build_model(self, task: TaskSpec, *, context_length: int) -> nn.Module:
         """Return the networks for a task, initialized from PyTorch's global random state."""

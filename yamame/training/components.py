@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -212,7 +212,7 @@ def build_components(
 
 def resolve_run_compute(config: RunConfig, distributed: DistributedContext = SINGLE_PROCESS) -> Compute:
     """Return the device, dtypes and compilation of a run, or of one of its learners, on this machine."""
-    compute = config.compute
+    compute = config.compute if config.algorithm.compiles else replace(config.compute, compile="off")
     if not distributed.is_single_process:
         compute = compute_for_rank(compute, distributed.local_rank, distributed.local_world_size)
     return resolve_compute(compute, width=config.algorithm.model_width, updates=config.total_updates)

@@ -209,6 +209,7 @@ def _train_new(
                         *config.algorithm.remarks(task, offline_only=config.offline.is_offline_only),
                         *([] if config.init_from else config.algorithm.random_weights_remarks()),
                         *offline,
+                        *compute_remarks(config),
                         *config.algorithm.memory_remarks(task, context_length=config.resolved_context_length),
                     ]
                     for remark in remarks:
@@ -364,3 +365,10 @@ def _locked(directory: Path, distributed: DistributedContext) -> Iterator[None]:
         return
     with lock_run_dir(directory), record_failure(directory):
         yield
+
+
+def compute_remarks(config: RunConfig) -> list[str]:
+    """Return a line for a setting of `compute` that the algorithm does not use."""
+    if config.compute.compile == "on" and not config.algorithm.compiles:
+        return ["compute.compile has no effect with this algorithm"]
+    return []

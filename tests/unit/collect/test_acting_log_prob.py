@@ -48,7 +48,8 @@ def test_frequencies_of_several_choices() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.1, 0.3, 1.0])
 @pytest.mark.parametrize(
-    ("mean", "std"), [(0.0, 0.5), (1.0, 0.14), (3.0, 1.0), (0.0, 2.7), (5.0, 0.14), (-5.0, 0.14), (0.0, 0.02)]
+    ("mean", "std"),
+    [(0.0, 0.5), (1.0, 0.14), (3.0, 1.0), (0.0, 2.7), (5.0, 0.14), (-5.0, 0.14), (0.0, 0.02), (0.0, 7.4)],
 )
 def test_frequencies_of_actions_in_a_box(mean: float, std: float, epsilon: float) -> None:
     """In 99 bins within the bound, and beyond it on either side."""
@@ -61,8 +62,8 @@ def test_frequencies_of_actions_in_a_box(mean: float, std: float, epsilon: float
     probability_B = torch.trapezoid(density_BK.view_as(action_BK), action_BK)
     assert (probability_B - frequency).abs().sum().item() / 2 < 0.02
     upper, lower = probability(mean, std, torch.tensor([1.0, -1.0]), epsilon).tolist()
-    assert upper == pytest.approx((executed_N >= BOUND).float().mean().item(), abs=0.005)
-    assert lower == pytest.approx((executed_N <= -BOUND).float().mean().item(), abs=0.005)
+    assert upper == pytest.approx((executed_N >= BOUND).float().mean().item(), abs=0.008)
+    assert lower == pytest.approx((executed_N <= -BOUND).float().mean().item(), abs=0.008)
 
 
 def test_traces_fall_with_the_noise() -> None:

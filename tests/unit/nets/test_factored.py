@@ -5,7 +5,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical
 
-from yamame.nets.heads.distributions import CategoricalPolicy, DiscreteComponents, FactoredPolicy
+from yamame.nets.heads.distributions import (
+    CategoricalPolicy,
+    DiscreteComponents,
+    FactoredPolicy,
+    SampledCategoricalPolicy,
+)
 
 SIZES = (3, 1, 4, 2)
 CLIP = (0.001, 0.99)
@@ -97,7 +102,7 @@ def test_the_vector_of_a_sample_is_one_hot_allowed_and_as_likely_as_the_sample(m
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_gradient_is_that_of_the_expectation_over_all_joint_actions(masked: bool) -> None:
     """Enumerated, for two critics that are not additive; the logits are such that the clip counts."""
-    sizes, many = (3, 2), 40_000
+    sizes, many = (3, 2), 160_000
     mask = random_mask(sizes, 1) if masked else None
     weight, hidden = random(8, 5, seed=3), random(8, 2, seed=4)
     logits = (2.0 * random(1, 1, 5, seed=5)).requires_grad_()
@@ -122,6 +127,33 @@ def test_the_gradient_is_that_of_the_expectation_over_all_joint_actions(masked: 
         (found,) = torch.autograd.grad(estimate[:, critic].mean(), logits, retain_graph=True)
         assert target.abs().max() > 0.05
         torch.testing.assert_close(found, target, rtol=0, atol=0.01)
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_the_gradient_of_the_minimum_over_critics_is_that_of_its_expectation(embedded: bool) -> None:
+    """Critics that disagree about actions whose minima are the same, or in the order of the larger one."""
+    many, value_AK = 40_000, torch.tensor([[0.0, 9.0], [5.0, 1.0], [9.0, 0.0]], dtype=torch.float64)
+    logits = torch.tensor([0.5, 0.0, 0.3], dtype=torch.float64, requires_grad=True)
+    expected = (logits.softmax(0) * value_AK.amin(1)).sum()
+    (target,) = torch.autograd.grad(expected, logits)
+    if embedded:
+        policy: FactoredPolicy | SampledCategoricalPolicy = SampledCategoricalPolicy.from_logits(
+            logits.expand(many, 1, 3), CLIP, None
+        )
+        noise = torch.rand(many, 1, 1, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+        estimate = policy.expected_value(lambda choice_NG1: value_AK[choice_NG1[..., 0]].movedim(2, 1), noise)
+    else:
+        policy = FactoredPolicy.from_logits(logits.expand(many, 1, 3), DiscreteComponents((3,)), CLIP, None)
+        estimate = policy.expected_value(lambda vector: (vector @ value_AK).movedim(2, 1), gumbel(many, 1, 3))
+    minimum = estimate.min(dim=1).values.mean()
+    (found,) = torch.autograd.grad(minimum, logits)
+    assert minimum.item() == pytest.approx(expected.item(), abs=0.01)
+    torch.testing.assert_close(found, target, rtol=0, atol=0.02)
+
+
+def test_a_clip_that_ties_two_choices_leaves_the_mode() -> None:
+    policy = CategoricalPolicy.from_logits(torch.tensor([[[0.41, 0.55, 0.04]]]).log(), (0.001, 0.4))
+    assert policy.mode().item() == 1
 
 
 @pytest.mark.parametrize("masked", [False, True])

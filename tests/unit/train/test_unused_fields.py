@@ -14,10 +14,16 @@ from torch import Tensor
 import yamame
 from yamame.algorithms.selection import algorithm_config, available_algorithms
 from yamame.data.schema import TaskSpec
+from yamame.nets import compute
+from yamame.nets.compute import ComputeConfig
 from yamame.nets.heads.actor import ActorConfig
+from yamame.recipes import config_from_flags, load_recipe, with_algorithm
+from yamame.training.components import resolve_run_compute
+from yamame.training.start import compute_remarks
 from yamame.training.trained_run import load_trained_run
 
 CHANGED = {"probability_clip": (0.01, 0.9), "clip_evaluation": False, "gradient": "replicator"}
+NOT_COMPILED = ("ppo", "varibad", "hyperx")
 USED = {"amago": set(CHANGED), "recurrent_sac": {"probability_clip"}}
 
 
@@ -52,6 +58,17 @@ def test_a_gradient_that_is_of_a_single_choice_alone(space: gymnasium.Space[obje
     assert not remarks("amago", space)
     (line,) = remarks("amago", space, gradient="replicator")
     assert line.startswith("agent.actor.gradient replicator has no effect here")
+
+
+@pytest.mark.parametrize("name", available_algorithms())
+def test_compiling_what_an_algorithm_does_not_compile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "compiler_works", lambda device: True)
+    config = config_from_flags(with_algorithm(load_recipe("passive-tmaze"), name), (), [])
+    config = replace(config, compute=ComputeConfig(device="cpu", compile="on"))
+    assert resolve_run_compute(config).compile == (name not in NOT_COMPILED)
+    expected = ["compute.compile has no effect with this algorithm"] if name in NOT_COMPILED else []
+    assert compute_remarks(config) == expected
+    assert compute_remarks(replace(config, compute=ComputeConfig(device="cpu"))) == []
 
 
 def trained(run_dir: Path, name: str, **changes: Any) -> tuple[dict[str, Tensor], float]:

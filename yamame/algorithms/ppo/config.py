@@ -61,6 +61,11 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
     def model_width(self) -> int:
         return self.agent.trajectory_encoder.state_size
 
+    @property
+    @override
+    def compiles(self) -> bool:
+        return False
+
     @override
     def run_settings(self, recipe: AlgorithmConfig, env: EnvConfig, *, env_steps: int) -> Mapping[str, Any]:
         """Return the settings of a run of this length.

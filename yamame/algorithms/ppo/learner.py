@@ -28,6 +28,8 @@ LOG_PROB, VALUE, ADVANTAGE, VALUE_TARGET = "log_prob_before", "value_before", "a
 """Keys of `Batch.extras`: what was computed before the updates of an iteration."""
 _SPREAD_RATE = 0.01
 """Update rate, once an iteration, of the variance of value targets that `min_advantage_scale` refers to."""
+_POWER_ITERATIONS = 10
+"""Power iterations of an iteration, whose updates all have the same estimates of spectral norms."""
 _KL_MARGIN = 1.5
 """Multiple of `target_kl` at which the updates of an iteration end."""
 TrainingRewards = Callable[[Replay, NewTrials], Mapping[int, Shaped[np.ndarray, "_"]]]
@@ -165,7 +167,8 @@ class PPO(Algorithm):
         agent, config = self.agent, self.config
         # 1. statistics of the inputs
         parts = self.trials.minibatches(0)
-        power_iteration(sigma_layers(agent.trajectory_encoder))
+        for _ in range(_POWER_ITERATIONS):
+            power_iteration(sigma_layers(agent.trajectory_encoder))
         for batch in replay.sampler.iter_windows(parts, {}):
             agent.update_normalizers(batch.to(self.compute.device))
         # 2. values, then advantages

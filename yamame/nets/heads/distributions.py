@@ -110,7 +110,7 @@ class CategoricalPolicy:
 
     def mode(self) -> Shaped[Tensor, "N G"]:
         """Return the most likely action for every gamma."""
-        return self.probability_NGA.argmax(-1)
+        return self.log_softmax_NGA.argmax(-1)
 
 
 def _log_softmax(logits_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N G A"]:
@@ -223,7 +223,7 @@ class SampledCategoricalPolicy:
             return q(choice_NG[..., None])
         with torch.no_grad():
             value_NKG = q(choice_NG[..., None])
-            advantage_NKG = value_NKG - q(self.mode()[..., None])
+            advantage_NKG = value_NKG - q(self.mode()[..., None]).amin(1, keepdim=True)
         log_prob_NG = _gather_choice(self.log_softmax_NGA, choice_NG)
         return value_NKG + (log_prob_NG - log_prob_NG.detach())[:, None] * advantage_NKG
 
@@ -341,16 +341,18 @@ class FactoredPolicy:
     def expected_value(self, q: QFunction, noise_NGA: Float[Tensor, "N G _"] | None) -> Float[Tensor, "N K G"]:
         """Return q of the sample made from the noise, with an unbiased gradient of the expectation under the softmaxes.
 
-        The gradient is the score function with q of the mode as baseline, importance-weighted where clipping changed
-        the probability. Differs from the authors' later code, which uses a straight-through Gumbel-softmax: q is
-        untrained between one-hot vectors, and policies that were right drifted away.
+        It is unbiased for every critic and for the minimum over critics. The gradient is the score function with the
+        minimum of q of the mode as baseline, the same for all critics: with one of its own each, the minimum's would
+        depend on the action. It is importance-weighted where clipping changed the probability. Differs from the
+        authors' later code, which uses a straight-through Gumbel-softmax: q is untrained between one-hot vectors, and
+        policies that were right drifted away.
         """
         choice_MG = self._choice(noise_NGA)
         if not self.categorical.log_softmax_NGA.requires_grad:
             return q(self._vector(choice_MG))
         with torch.no_grad():
             value_NKG = q(self._vector(choice_MG))
-            advantage_NKG = value_NKG - q(self._vector(self.categorical.mode()))
+            advantage_NKG = value_NKG - q(self._vector(self.categorical.mode())).amin(1, keepdim=True)
             acting_MG = None
             if isinstance(self.categorical, CategoricalPolicy):
                 acting_MG = _gather_choice(self.categorical.probability_NGA, choice_MG).log()

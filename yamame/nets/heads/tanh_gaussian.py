@@ -144,8 +144,11 @@ def _noisy_log_prob(
     density = density + (policy / (1.0 + policy * epsilon / height_K)).mean(-1)
     # beyond the bound: a sum over the narrower of the two, of what the wider has there
     beyond_of_noise = torch.special.ndtr((action.sign() * before - BOUND) / epsilon).mean(-1)
-    threshold = (BOUND - epsilon * z_K).clamp(-1.0 + 1e-6, 1.0 - 1e-6).atanh()
-    beyond_of_policy = torch.special.ndtr((action.sign() * mean - threshold) * (-log_std).exp()).mean(-1)
+    least = BOUND - epsilon * z_K
+    threshold = least.clamp(-1.0 + 1e-6, 1.0 - 1e-6).atanh()
+    exceeds = torch.special.ndtr((action.sign() * mean - threshold) * (-log_std).exp())
+    # no action of the policy is beyond 1, where the noise is on its way back
+    beyond_of_policy = torch.where(least >= 1.0, 0.0, torch.where(least <= -1.0, 1.0, exceeds)).mean(-1)
     beyond = torch.where(epsilon[..., 0] > before.std(-1), beyond_of_noise, beyond_of_policy)
     return torch.where(action_N1A.abs() >= BOUND, beyond, density).clamp(min=1e-30).log()
 
