@@ -350,8 +350,9 @@ def copy_arrays(value: Any) -> Any:
         return value.copy()
     if isinstance(value, dict):
         return {name: copy_arrays(part) for name, part in value.items()}
-    if type(value) is tuple:
-        return tuple(map(copy_arrays, value))
+    if isinstance(value, tuple):
+        copies = map(copy_arrays, value)
+        return value._make(copies) if hasattr(value, "_make") else tuple(copies)
     if isinstance(value, list | deque):
         return list(map(copy_arrays, value))
     is_tensor = type(value).__module__ == "torch"  # which is not imported for it

@@ -14,6 +14,7 @@ from jaxtyping import Float32, Shaped
 from typing_extensions import override
 
 from yamame.data.actions import ACTION_MASK_KEY
+from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY
 from yamame.data.schema import TaskSpec
 from yamame.data.spaces import leaf_names, select_leaves
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
@@ -149,8 +150,11 @@ class SingleEnvConfig(EnvConfig):
 
     def _filter(self, space: spaces.Space[Any]) -> spaces.Space[Any]:
         keys = self.obs_keys
-        if keys and self.action_mask_key in leaf_names(space):
-            keys = (*keys, self.action_mask_key)
+        if keys:
+            parts = space.spaces if isinstance(space, spaces.Dict) else {}
+            goals = (ACHIEVED_KEY, DESIRED_KEY) if {ACHIEVED_KEY, DESIRED_KEY} <= parts.keys() else ()
+            masks = (self.action_mask_key,) if self.action_mask_key in leaf_names(space) else ()
+            keys = tuple(dict.fromkeys((*keys, *goals, *masks)))
         return select_leaves(space, keys, self.drop_obs_keys)
 
 

@@ -1,6 +1,6 @@
 """How close to a goal an environment of another package counts it as reached."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from jaxtyping import Shaped
 
 from yamame.data.actions import nest_action
@@ -27,7 +28,7 @@ _BISECTIONS = 30
 _MAX_STEP = 64
 """Largest difference of integers that is tried."""
 _MAX_SINGLE = 64
-"""Number of integers that are changed alone."""
+"""Numbers of a leaf that are changed alone."""
 _EXACT = 0.5
 """Tolerance of equal integers."""
 
@@ -56,8 +57,14 @@ def make_goal_trials(
             own = envs.first_env if isinstance(envs, SerialVectorEnv) and envs.num_envs == 1 else None
             env = call_env_fn(env_fn) if own is None else own
             try:
-                tolerance = find_goal_tolerance(env) if tolerance is None else tolerance
-                is_one_goal = _rewards_one_goal(env)
+                single = _single_env(env)
+                if tolerance is None and single is None:
+                    raise UserError(
+                        "the tolerance of goals cannot be found by the compute_reward of environments in other "
+                        "processes: set env.goal_tolerance, or pass a function that makes one environment"
+                    )
+                tolerance = find_goal_tolerance(single) if tolerance is None else tolerance
+                is_one_goal = _rewards_one_goal(single)
             finally:
                 if own is None:
                     env.close()
@@ -65,6 +72,20 @@ def make_goal_trials(
     except BaseException:
         envs.close()
         raise
+
+
+def _single_env(env: Any) -> Any:
+    """Return the first of vector environments, or an environment itself; None if the first cannot be reached, but has a
+    `compute_reward`."""
+    vector = env.unwrapped if isinstance(env, VectorEnv) else None
+    if not isinstance(vector, SyncVectorEnv | AsyncVectorEnv):
+        return env
+    if isinstance(vector, SyncVectorEnv):
+        first, space = vector.envs[0], env.single_observation_space
+        assert isinstance(space, spaces.Dict) and isinstance(first.observation_space, spaces.Dict)
+        if all(first.observation_space[key] == space[key] for key in (ACHIEVED_KEY, DESIRED_KEY)):
+            return first
+    return None if all(vector.call("has_wrapper_attr", "compute_reward")) else env
 
 
 def find_goal_tolerance(env: Any) -> float | None:
@@ -120,12 +141,20 @@ class _Goal:
             return self._find_integer_tolerance()
         tolerance = _last_distance_of_reward(self._reward_at)
         missed = self._reward_at(_DISTANCES[-1])
-        alone = [self._reward({keys: self._values[keys] + _DISTANCES[-1]}) for keys in self._floats[1:]]
-        if tolerance is None or any(reward != missed for reward in alone):
+        if tolerance is None or any(reward != missed for reward in self._rewards_of_floats_alone()):
             return None
         if not self._integers:
             return tolerance
         return min(tolerance, _EXACT) if self._are_all_missed(1, missed) else None
+
+    def _rewards_of_floats_alone(self) -> Iterator[float]:
+        """Yield the reward where one number is far from the goal; it must not be that of the goal."""
+        for keys in self._floats:
+            value = self._values[keys].astype(np.float64)
+            for index in map(tuple, np.argwhere(np.isfinite(value))[:_MAX_SINGLE].tolist()):
+                changed = value.copy()
+                changed[index] += _DISTANCES[-1]
+                yield self._reward({keys: changed})
 
     def _find_integer_tolerance(self) -> float | None:
         rewards: list[float] = []

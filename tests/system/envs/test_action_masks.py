@@ -188,3 +188,11 @@ def test_the_network_sees_everything_but_the_mask() -> None:
     assert strip_action_mask(number, ACTION_MASK_KEY) is number
     assert list(strip_action_mask(nested, "game/0").spaces) == ["game/1", "legal"]
     assert list(strip_action_mask(nested, "legal").spaces) == ["game/0", "game/1"]
+
+
+def test_a_mask_of_several_parts_in_the_observation_is_refused() -> None:
+    parts = spaces.Tuple([spaces.MultiBinary(3), spaces.MultiBinary(4)])
+    space = spaces.Dict({"x": spaces.Box(0, 1, (1,)), "action_mask": parts})
+    with pytest.raises(UserError, match=r"observation 'action_mask' has 2 parts .*set env.action_mask_key to ''"):
+        ActionMaskExtractor("action_mask", space, spaces.MultiDiscrete([3, 4]))
+    assert not ActionMaskExtractor("", space, spaces.MultiDiscrete([3, 4])).in_observation

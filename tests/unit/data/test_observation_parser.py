@@ -1,12 +1,18 @@
 """Observations are checked against their space: one line names the leaf, the value and the space."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.data.observations import ObservationParser, ObservationShapeError, OutOfSpaceError, flatten_observation
+from yamame.data.observations import (
+    ObservationParser,
+    ObservationShapeError,
+    OutOfSpaceError,
+    copy_arrays,
+    flatten_observation,
+)
 from yamame.data.spaces import flatten_space
 from yamame.errors import UserError
 
@@ -185,3 +191,14 @@ def test_two_leaves_of_one_name_are_refused() -> None:
     ):
         with pytest.raises(UserError, match=r"two leaves called '(1|a/b)'"):
             ObservationParser(space)
+
+
+def test_copies_of_named_tuples_share_no_array() -> None:
+    class Sight(NamedTuple):
+        near: np.ndarray
+        far: list[np.ndarray]
+
+    before = Sight(np.zeros(2), [np.zeros(3)])
+    copy = copy_arrays({"sight": before})["sight"]
+    before.near[:] = before.far[0][:] = 1.0
+    assert type(copy) is Sight and not copy.near.any() and not copy.far[0].any()

@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
 
 from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, INSTRUCTION_KEY, TOLERANCE
 from yamame.envs.env_fn import EnvFnConfig
@@ -77,6 +78,7 @@ def test_the_tolerance_is_the_largest_difference_in_all_numbers_that_is_rewarded
         (lambda achieved, desired, info: np.exp(-info["radius"] * dense(achieved, desired, info) ** 2), None),
         (lambda achieved, desired, info: abs(achieved - desired).max() < 1e9, None),
         (lambda achieved, desired, info: 1e-3 < abs(achieved - desired).max() < 1.0, None),
+        (lambda achieved, desired, info: sparse(achieved[:2], desired[:2], info), None),  # a number that does not count
     ],
 )
 def test_rewards_without_a_step(compute_reward: Callable[..., Any] | None, tolerance: float | None) -> None:
@@ -102,6 +104,42 @@ def test_environments_with_a_sparse_reward_are_instructed() -> None:
     assert set(with_reward.reset()) == {"observation", INSTRUCTION_KEY}
     near, far = GOAL + 0.02, GOAL + np.array([0.0, 0.0, 0.04])
     assert with_reward.step(np.array([near, far], np.float32)).reward.tolist() == [1.0, 0.0]
+
+
+def pair(
+    compute_reward: Callable[..., Any], vector: type[SyncVectorEnv | AsyncVectorEnv], wrapped: bool = False
+) -> Any:
+    envs = vector([partial(Reach, compute_reward)] * 2)
+    return VectorWrapper(envs) if wrapped else envs
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_vector_environments_have_the_tolerance_of_single_ones(wrapped: bool) -> None:
+    def build(compute_reward: Callable[..., Any]) -> Any:
+        make = partial(pair, compute_reward, SyncVectorEnv, wrapped)
+        return EnvFnConfig(env_fn=make, horizon=5, vector_size=2).build(2, seed=0)
+
+    with closing(build(sparse)) as trials:
+        assert set(trials.reset()) == {"observation", INSTRUCTION_KEY}
+        near, far = GOAL + 0.02, GOAL + np.array([0.0, 0.0, 0.04])
+        assert trials.step(np.array([near, far], np.float32)).reward.tolist() == [1.0, 0.0]
+    with closing(build(dense)) as trials:
+        assert set(trials.reset()) == {"observation", ACHIEVED_KEY, DESIRED_KEY}
+        assert trials.step(np.array([GOAL, GOAL], np.float32)).reward.tolist() == [5.0, 5.0]
+
+
+def test_vector_environments_in_other_processes_need_a_tolerance() -> None:
+    make = partial(pair, sparse, AsyncVectorEnv)
+    with pytest.raises(UserError, match=r"in other processes: set env.goal_tolerance"):
+        EnvFnConfig(env_fn=make, horizon=5, vector_size=2).build(2, seed=0)
+    with closing(EnvFnConfig(env_fn=make, horizon=5, vector_size=2, goal_tolerance=0.03).build(2, seed=0)) as trials:
+        trials.reset()
+        assert trials.step(np.array([GOAL + 0.02, GOAL + 0.04], np.float32)).reward.tolist() == [1.0, 0.0]
+
+
+def test_goals_stay_if_other_leaves_are_chosen() -> None:
+    with closing(config(sparse, obs_keys=("observation",)).build(1, seed=0)) as trials:
+        assert set(trials.reset()) == {"observation", INSTRUCTION_KEY}
 
 
 def test_environments_with_a_dense_reward_keep_it_and_show_their_goals() -> None:

@@ -210,6 +210,18 @@ def test_spaces_that_announce_no_goals_are_refused(leaves: dict[str, Any], probl
         InstructionWrapper(make_episode_vector_env(environment, seed=0))
 
 
+def test_sub_goals_after_an_unused_row_are_refused() -> None:
+    with pytest.raises(UserError, match="desired_goal has a row of -1 before its last sub-goal"):
+        trials((-1, 3)).reset()
+
+
+def test_an_unused_row_achieves_nothing_at_any_tolerance() -> None:
+    one = trials((0,), goal_tolerance=1.5)
+    one.reset()
+    steps = [one.step(np.array([action])) for action in (5, 1)]
+    assert [float(step.reward[0]) for step in steps] == [0.0, 1.0] and not steps[0].terminated[0]
+
+
 def test_an_empty_instruction_is_refused() -> None:
     with pytest.raises(UserError, match="empty desired_goal"):
         trials(()).reset()

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Float32
 from typing_extensions import override
 
-from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import GoalEnvConfig, SingleEnvConfig
 from yamame.envs.crafter.goals import EXPANDED_GOALS, Goal, goal_text, instruction_text, parse_instruction
@@ -108,9 +107,7 @@ class CrafterConfig(GoalEnvConfig, SingleEnvConfig):
 
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
-        keeps_goals = self.obs_keys and not self.undirected
-        kept = replace(self, obs_keys=(*self.obs_keys, ACHIEVED_KEY, DESIRED_KEY)) if keeps_goals else self
-        envs = kept.make_vector_env(partial(make_crafter, self), num_envs, seed)
+        envs = self.make_vector_env(partial(make_crafter, self), num_envs, seed)
         return make_trials(envs, horizon=self.horizon, hide_future_goals=self.hide_future_goals)
 
     def make_instruction_sampler(self) -> InstructionSampler | None:

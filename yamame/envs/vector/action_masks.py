@@ -109,6 +109,12 @@ class ActionMaskExtractor:
         leaves = flatten_space(observation_space)
         if ACTION_MASK_KEY in leaves and key != ACTION_MASK_KEY:
             raise UserError(f"observation {ACTION_MASK_KEY!r} has the name of action masks: rename it with a wrapper")
+        if key and (parts := [name for name in leaves if name.startswith(f"{key}/")]):
+            raise UserError(
+                f"observation {key!r} has {len(parts)} parts ({', '.join(parts)}): an action mask is one array with an "
+                "entry for each choice of each component, or leave it to the info; if it is no mask, set "
+                "env.action_mask_key to ''"
+            )
         self._key = key
         self._action_space = action_space
         self._sizes = num_choices(action_space)

@@ -16,6 +16,7 @@ from yamame.data.goals import (
     INSTRUCTION_KEY,
     TOLERANCE,
     instruction_observations,
+    is_goal,
     is_reached,
     num_sub_goals,
 )
@@ -90,7 +91,7 @@ class InstructionWrapper(VectorEnvWrapper):
         self._step += step.is_transition
         achieved = self._goals.read(ACHIEVED_KEY, step.observation)
         active = self._desired[self._rows, np.minimum(self._completed, self.slots - 1)]
-        hit = is_reached(achieved, active[:, None], self.tolerance).any(axis=1)
+        hit = (is_reached(achieved, active[:, None], self.tolerance) & is_goal(achieved)).any(axis=1)
         hit &= step.is_transition & (self._completed < self._count)
         self._completed += hit
         done = hit & (self._completed == self._count)
@@ -121,6 +122,11 @@ class InstructionWrapper(VectorEnvWrapper):
             k = int(self._count[row])
             if k == 0:
                 raise UserError(f"environment {row} started an episode with an empty {DESIRED_KEY}: give one sub-goal")
+            if not is_goal(desired[row, :k]).all():
+                raise UserError(
+                    f"environment {row} started an episode whose {DESIRED_KEY} has a row of -1 before its last "
+                    "sub-goal: give all sub-goals first"
+                )
             self._desired[row] = desired[row]
             self._shown_goals[row, : k + 1] = instruction_observations(
                 desired[row, :k], slots=self.slots, hide_future_goals=self.hide_future_goals
