@@ -46,12 +46,12 @@ def test_killed_before_and_after_bonuses_and_between_updates_of_the_predictor_it
     assert train(undisturbed, config)
     kills = 0
     for owner, name, count in (
-        (ExplorationBonuses, "of_new_trials", 1),
+        (ExplorationBonuses, "training_rewards", 1),
         (HyperX, "update", 2),
         (ExplorationBonuses, "update", 1),
         (ExplorationBonuses, "update", 2),
         (Collector, "step", 3),
-        (ExplorationBonuses, "of_new_trials", 2),
+        (ExplorationBonuses, "training_rewards", 2),
     ):
         with killed_at(owner, name, count):
             try:
