@@ -45,7 +45,7 @@ GOAL_SCALARS = {"tolerance": float, "hide_future_goals": bool}
 """Other fields of `Goals` -> their types."""
 _DECODE_ERRORS = (
     *(zstandard.ZstdError, SafetensorError, struct.error),
-    *(ValueError, KeyError, TypeError, OverflowError, RecursionError),
+    *(ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError),
 )
 
 

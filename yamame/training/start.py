@@ -148,6 +148,7 @@ def resume_run(
         made = load_latest_checkpoint(directory / CHECKPOINTS).state.get("env_steps")  # refused before anything changes
         if isinstance(made, int) and env_steps <= made - config.num_envs:  # runs end with a whole vector step
             raise UserError(f"cannot resume {directory} for {env_steps} environment steps: it has made {made}")
+    check_evaluation_interval(config)
     if should_launch(config):
         _check_pickles(callbacks)
         return launch(_resume, config, directory, env_steps, quiet, callbacks, track)
@@ -197,7 +198,7 @@ def _train_new(
 ) -> RunResult:
     shown, directory = directory, directory.absolute()  # environments may change the working directory
     offline = offline_remarks(config.offline.data, config.env) if distributed.is_main else []
-    leaves_nothing = False
+    leaves_nothing = has_begun = False
     try:
         with _locked(directory, distributed):
             trainer: Trainer | None = None
@@ -215,10 +216,11 @@ def _train_new(
                     for remark in remarks:
                         print(remark, file=sys.stderr)
                 _write_run_files(trainer, metadata)
+                has_begun = True
                 return _train_and_evaluate(trainer, shown, quiet=quiet, track=track)
             except BaseException as error:
                 cannot_run = isinstance(error, UserError) and not (trainer and trainer.env_steps)
-                leaves_nothing = distributed.is_main and (cannot_run or not (directory / CONFIG).exists())
+                leaves_nothing = distributed.is_main and (cannot_run or not has_begun)
                 if trainer:
                     trainer.close()
                 raise

@@ -53,15 +53,22 @@ def test_random_noise_scales_are_a_band(maze: Path) -> None:
     assert first.min() == pytest.approx(0.1, abs=0.03) and first.max() == pytest.approx(0.9, abs=0.03)
 
 
-@pytest.mark.parametrize("is_box", [False, True], ids=["discrete", "box"])
+@pytest.mark.parametrize(
+    ("space", "is_box"),
+    [
+        (spaces.Discrete(4), False),
+        (spaces.Dict(a=spaces.Discrete(3), b=spaces.Discrete(2)), False),
+        (spaces.Box(-1, 1, (2,)), True),
+    ],
+    ids=["discrete", "dict", "box"],
+)
 def test_the_band_of_log_uniform_scales_is_that_of_discrete_actions(
-    maze: Path, tmp_path: Path, *, is_box: bool
+    maze: Path, tmp_path: Path, *, space: spaces.Space[Any], is_box: bool
 ) -> None:
     exploration = BilevelEpsilonGreedy(log_noise_scale=True, random_end_prob=0.25)
     (tmp_path / "config.json").write_text(json.dumps(to_json(replace(read_config(maze), exploration=exploration))))
     described = json.loads((maze / "spaces.json").read_text())
-    if is_box:
-        described["action_space"] = space_to_json(spaces.Box(-1, 1, (2,)))
+    described["action_space"] = space_to_json(space)
     (tmp_path / "spaces.json").write_text(json.dumps(described))
     horizon = read_task_spec(maze).horizon
     _, over_training = exploration_schedule.draw([tmp_path], exploration_schedule.Options()).axes

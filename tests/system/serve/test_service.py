@@ -232,6 +232,9 @@ def test_what_does_not_fit_is_named(panel: Path) -> None:
         session = open_session(asking)
         for values, expected in refusals:
             assert expected in line(asking.post(f"{session}/act", json={**good, **values}), 422)
+        lone = b'{"\\ud800": 1}'
+        refused = asking.post(f"{session}/act", content=lone, headers={"content-type": "application/json"})
+        assert refused.status_code == 422 and "unknown field ?" in line(refused, 422)
         assert "observation is missing" in line(asking.post(f"{session}/act", json={}), 422)
         assert asking.post(f"{session}/act", json=good).json()["time"] == 0
 

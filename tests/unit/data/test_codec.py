@@ -1,4 +1,5 @@
 import hashlib
+import json
 import struct
 import zlib
 from collections.abc import Callable
@@ -109,6 +110,16 @@ def test_messages_say_what_is_wrong() -> None:
 def record_of(payload: bytes, *, version: int) -> bytes:
     checksum = zlib.crc32(struct.pack("<HQ", version, len(payload)) + payload)
     return struct.pack("<4sHIQ", MAGIC, version, checksum, len(payload)) + payload
+
+
+@pytest.mark.parametrize(
+    "metadata", ["[]", "3", '{"packed": [1]}', '{"packed": {"observation": {"shape": [], "frames": []}}}']
+)
+def test_metadata_of_another_form_is_noticed(metadata: str) -> None:
+    header = json.dumps({"__metadata__": {"trajectory": metadata}}).encode()
+    payload = zstandard.compress(struct.pack("<Q", len(header)) + header)
+    with pytest.raises(CorruptedRecordError, match="holds no trajectory"):
+        decode(record_of(payload, version=1))
 
 
 def test_a_good_checksum_over_something_else_is_noticed() -> None:

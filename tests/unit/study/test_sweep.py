@@ -81,6 +81,14 @@ def test_a_longer_sweep_resumes_and_another_config_is_refused(train: FakeTrain) 
         assert rows(report) == [("no-memory", [0])]
 
 
+def test_seeds_of_different_lengths_are_named(train: FakeTrain) -> None:
+    report = sweep(train, "gru", "--env-steps", "100", seeds="0,1")
+    assert report.results["lengths_differ"] == [] and "different numbers" not in report.text
+    report = sweep(train, None, "--env-steps", "500", seeds="0")
+    assert report.results["lengths_differ"] == ["full (100 to 500)"]
+    assert "Seeds of different numbers of environment steps: full (100 to 500)." in report.text
+
+
 def test_a_failing_run_does_not_stop_the_others(train: FakeTrain, capsys: pytest.CaptureFixture[str]) -> None:
     train.errors = {"full seed 0": ZeroDivisionError("by zero"), "gru seed 0": UserError("no\nspace")}
     report = sweep(train, "gru,no-memory")

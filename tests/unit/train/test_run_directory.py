@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from tiny import tiny_config
 
+import yamame
 from yamame.errors import UserError
 from yamame.runs import directory
 from yamame.runs.directory import (
@@ -116,6 +117,22 @@ def test_a_start_that_fails_holds_no_lock_when_its_lock_is_removed(tmp_path, mon
     with pytest.raises(UserError, match=r"^it cannot run$"):
         start.train_run(tiny_config(), RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     assert len(locks) == 2 and not (tmp_path / "run").exists()
+
+
+def test_what_lies_at_the_place_of_a_run_that_was_moved_away_stays(tmp_path):
+    class Moved(yamame.Callback):
+        def on_iteration(self, run):
+            run.directory.rename(tmp_path / "moved")
+            run.directory.mkdir()
+            (run.directory / "thesis.tex").write_text("precious")
+            raise RuntimeError("moved away")
+
+    with pytest.raises(Exception, match="moved away"):
+        start.train_run(
+            tiny_config(), RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True, callbacks=[Moved()]
+        )
+    assert (tmp_path / "run" / "thesis.tex").read_text() == "precious"
+    assert (tmp_path / "moved" / CONFIG).exists()
 
 
 def test_a_lock_is_removed_while_it_is_held(tmp_path, monkeypatch):

@@ -188,6 +188,8 @@ def test_few_licenses(tmp_path, monkeypatch):
     }
     run = yamame.train(Pair, num_envs=2, run_dir=tmp_path / "run", **settings)
     assert run.result["env_steps"] == 120
+    with pytest.raises(yamame.UserError, match=r"eval.interval_env_steps is 1, .* pass at least 40, or 0"):
+        yamame.resume(run, env_steps=160, eval={"interval_env_steps": 1})
     monkeypatch.setattr("yamame.envs.vector.faults.RETRY_DELAYS_SECONDS", (0.0,))
     with pytest.raises(yamame.UserError, match=r"or pass eval.close_training_envs=True if it cannot"):
         yamame.train(Pair, num_envs=2, run_dir=tmp_path / "none", **SMALL)

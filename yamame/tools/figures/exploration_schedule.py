@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import spaces
 from jaxtyping import Float64, Int64
 
 from yamame.collect.exploration import ExplorationConfig, NoExploration
+from yamame.data.actions import num_choices
 from yamame.errors import UserError, check_range
 from yamame.tools.plots import compact, new_figure, set_whole_ticks
 from yamame.tools.run_groups import single_run
@@ -44,7 +44,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     if isinstance(config.exploration, NoExploration) or config.offline.is_offline_only:
         raise UserError(f"{run} does not explore: exploration-schedule needs a run that explores")
     horizon: int = task.horizon
-    discrete = isinstance(task.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    discrete = bool(num_choices(task.action_space))
     noise_scales = config.exploration.sample_noise_scale(
         np.random.default_rng(0), NUM_SAMPLES, horizon if discrete else None
     )

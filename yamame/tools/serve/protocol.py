@@ -25,7 +25,8 @@ class RequestError(Exception):
     """A request that is refused, with its HTTP status and one line."""
 
     def __init__(self, status: int, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        text = " ".join(message.split())
+        super().__init__(text.encode(errors="replace").decode())  # names in a request can hold lone surrogates
         self.status = status
 
 

@@ -1,7 +1,7 @@
 """Report of a sweep: all runs in its directory as tables in Markdown, CSV and JSON, and as plots."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -13,6 +13,7 @@ from yamame.studies.base import Panel, Study
 from yamame.tools.plots import save
 from yamame.tools.run_groups import arms_in
 from yamame.tools.study.evaluations import EVALUATIONS, EvaluationCache
+from yamame.tools.study.execute import finished_result
 from yamame.tools.study.report import (
     OVER_SEEDS,
     REEVALUATED,
@@ -30,6 +31,7 @@ from yamame.tools.study.report import (
 )
 from yamame.tools.study.results import ArmResults, PanelResults, collect_arm
 from yamame.tools.study.sweep_runs import CSV, CURVES, JSON, MARKDOWN, SCORES, find_runs, panel_arm
+from yamame.training.run_files import read_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,8 @@ class SweepResults:
     panels: list[PanelResults]
     num_unfinished: int = 0
     """Runs that were started and are not finished."""
+    lengths_differ: Sequence[str] = ()
+    """Arms whose finished runs were not all planned for the same number of environment steps."""
 
     @property
     def arms(self) -> list[tuple[PanelResults, ArmResults]]:
@@ -68,6 +72,7 @@ class SweepResults:
             "arms": self.rows(),
             **({"aggregates": aggregates} if self.study.benchmark else {}),
             "num_unfinished": self.num_unfinished,
+            "lengths_differ": list(self.lengths_differ),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -96,16 +101,21 @@ def collect_sweep(directory: Path, study: Study) -> SweepResults:
     """Read all runs in the directory of a sweep; `UserError` if it holds something else."""
     found = find_runs(directory, study)
     cache = EvaluationCache(directory / EVALUATIONS)
-    panels = []
+    panels, lengths_differ = [], []
     for panel, of_panel in groupby(found, key=lambda run: run.panel):
-        arms = [
-            collect_arm(panel, panel_arm(panel, arm), [run.directory for run in runs], cache)
-            for arm, runs in groupby(of_panel, key=lambda run: run.arm)
-        ]
+        arms = []
+        for arm, runs in groupby(of_panel, key=lambda run: run.arm):
+            directories = [run.directory for run in runs]
+            arms.append(collect_arm(panel, panel_arm(panel, arm), directories, cache))
+            lengths = {read_config(each).env_steps for each in directories if finished_result(each)}
+            if len(lengths) > 1:
+                lengths_differ.append(f"{arm} ({min(lengths):,} to {max(lengths):,})")
         if finished := [arm for arm in arms if arm.runs]:
             panels.append(PanelResults(panel=panel, arms=finished))
     num_finished = sum(len(arm.runs) for panel in panels for arm in panel.arms)
-    return SweepResults(study=study, panels=panels, num_unfinished=len(found) - num_finished)
+    return SweepResults(
+        study=study, panels=panels, num_unfinished=len(found) - num_finished, lengths_differ=lengths_differ
+    )
 
 
 def write_sweep_report(directory: Path, results: SweepResults) -> list[Path]:
@@ -187,6 +197,8 @@ def _notes(results: SweepResults) -> Iterator[str]:
         yield OVER_SEEDS
     if any(arm.curve and arm.curve.solved for arm in arms):
         yield "A curve that ends early, in a dot: all its seeds solved the task and stopped."
+    if results.lengths_differ:
+        yield f"Seeds of different numbers of environment steps: {', '.join(dict.fromkeys(results.lengths_differ))}."
     if results.num_unfinished:
         yield f"Unfinished runs, not counted: {results.num_unfinished}."
 

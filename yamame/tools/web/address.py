@@ -2,7 +2,7 @@
 
 import socket
 
-from yamame.errors import UserError
+from yamame.errors import UserError, describe_error
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Hosts of this machine, which need no token."""
@@ -20,6 +20,8 @@ def listen(host: str, port: int) -> socket.socket:
         except OSError:
             listener.close()
             raise
+    except UnicodeError as problem:  # such as an empty label in a name
+        raise UserError(f"{host} is no host: {describe_error(problem)}") from problem
     except OSError as problem:
         raise UserError(
             f"cannot listen on {host} port {port} ({problem.strerror}): choose another --port (0: any free port)"
