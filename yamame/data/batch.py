@@ -229,8 +229,19 @@ def pack(
     }
     # images are decompressed for their windows alone
     observation = {}
-    for name in (*first.observation, *first.lazy_observation):
-        leaves = [window.trajectory.read_observation(name, window.start, window.end + 1) for window in windows]
+    for name in dict.fromkeys(name for one in trajectories for name in (*one.observation, *one.lazy_observation)):
+        read = [
+            window.trajectory.read_observation(name, window.start, window.end + 1)
+            if name != ACTION_MASK_KEY or name in window.trajectory.observation
+            else None
+            for window in windows
+        ]
+        # trials without masks, such as imported ones, allow every action
+        like = next(leaf for leaf in read if leaf is not None)
+        leaves = [
+            np.ones((window.length + 1, *like.shape[1:]), like.dtype) if leaf is None else leaf
+            for window, leaf in zip(windows, read, strict=True)
+        ]
         observation[name] = torch.from_numpy(layout.concatenated(leaves))
     extras = {}
     for name, extra in {name: extra for one in trajectories for name, extra in one.extras.items()}.items():

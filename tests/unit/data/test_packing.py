@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_examples import numbered, trajectories
 
+from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.batch import Batch, Window, pack
 
 
@@ -131,6 +132,29 @@ def test_padding_is_limited(windows: list[Window], token_multiple: int) -> None:
     batch = pack(windows, pad_tokens_to_multiple_of=token_multiple)
     assert batch.num_segments == len(windows)
     assert (~batch.token_mask).sum() <= batch.max_padding
+
+
+@pytest.mark.parametrize("masked", [(False, True, False), (True, False, True)])
+def test_trials_without_masks_allow_every_action(masked: tuple[bool, ...]) -> None:
+    trials = [numbered(4, tag=tag) for tag in range(3)]
+    mask = np.arange(5 * 6).reshape(5, 6) % 4 == 0
+    windows = [
+        Window(
+            trajectory=replace(trial, observation={**trial.observation, ACTION_MASK_KEY: mask}) if has_mask else trial,
+            start=1,
+            length=3,
+        )
+        for trial, has_mask in zip(trials, masked, strict=True)
+    ]
+    packed = pack(windows).action_mask
+    assert packed is not None and packed.dtype == torch.bool
+    for window, has_mask in enumerate(masked):
+        rows = packed[4 * window : 4 * window + 4].numpy()
+        assert (rows == (mask[1:5] if has_mask else True)).all()
+    assert pack([Window(trajectory=trials[0], start=0, length=4)]).action_mask is None
+    other = replace(trials[1], observation={"sight": trials[1].observation["observation"]})
+    with pytest.raises(KeyError):
+        pack([Window(trajectory=each, start=0, length=4) for each in (trials[0], other)])
 
 
 def test_a_batch_shares_no_memory_with_its_trajectories() -> None:
