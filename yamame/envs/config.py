@@ -100,7 +100,7 @@ class SingleEnvConfig(EnvConfig):
     action_mask_key: str = ACTION_MASK_KEY
     """Name of the action mask: a leaf of the observation or, if there is none, a key of info. '': no action masks."""
     obs_keys: tuple[str, ...] = ()
-    """Leaves of the observation to keep, such as `image` or `body/angle`; empty: all."""
+    """Leaves to keep, such as `image` or `body/angle`, and with them goals and the action mask; empty: all."""
     drop_obs_keys: tuple[str, ...] = ()
     """Leaves of the observation to drop."""
 

@@ -81,9 +81,11 @@ def _single_env(env: Any) -> Any:
     if not isinstance(vector, SyncVectorEnv | AsyncVectorEnv):
         return env
     if isinstance(vector, SyncVectorEnv):
-        first, space = vector.envs[0], env.single_observation_space
-        assert isinstance(space, spaces.Dict) and isinstance(first.observation_space, spaces.Dict)
-        if all(first.observation_space[key] == space[key] for key in (ACHIEVED_KEY, DESIRED_KEY)):
+        first, goals = vector.envs[0], []
+        for space in (first.observation_space, env.single_observation_space):
+            parts = space.spaces if isinstance(space, spaces.Dict) else {}
+            goals.append([parts.get(key) for key in (ACHIEVED_KEY, DESIRED_KEY)])
+        if goals[0] == goals[1]:
             return first
     return None if all(vector.call("has_wrapper_attr", "compute_reward")) else env
 

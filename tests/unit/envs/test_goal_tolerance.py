@@ -11,7 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
 
 from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, INSTRUCTION_KEY, TOLERANCE
 from yamame.envs.env_fn import EnvFnConfig
-from yamame.envs.goal_tolerance import find_goal_tolerance
+from yamame.envs.goal_tolerance import _single_env, find_goal_tolerance
 from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.errors import UserError
 
@@ -126,6 +126,20 @@ def test_vector_environments_have_the_tolerance_of_single_ones(wrapped: bool) ->
     with closing(build(dense)) as trials:
         assert set(trials.reset()) == {"observation", ACHIEVED_KEY, DESIRED_KEY}
         assert trials.step(np.array([GOAL, GOAL], np.float32)).reward.tolist() == [5.0, 5.0]
+
+
+def test_goals_that_a_vector_wrapper_adds_have_the_tolerance_of_an_environment_without_compute_reward() -> None:
+    class WithGoals(VectorWrapper):
+        def __init__(self, env: Any) -> None:
+            super().__init__(env)
+            space = env.single_observation_space
+            names = ("observation", ACHIEVED_KEY, DESIRED_KEY)
+            self.single_observation_space = spaces.Dict(dict.fromkeys(names, space))
+
+    wrapped = WithGoals(SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2))
+    with closing(wrapped):
+        single = _single_env(wrapped)
+        assert single is wrapped and find_goal_tolerance(single) == TOLERANCE
 
 
 def test_vector_environments_in_other_processes_need_a_tolerance() -> None:

@@ -29,7 +29,7 @@ LOG_PROB, VALUE, ADVANTAGE, VALUE_TARGET = "log_prob_before", "value_before", "a
 _SPREAD_RATE = 0.01
 """Update rate, once an iteration, of the variance of value targets that `min_advantage_scale` refers to."""
 _POWER_ITERATIONS = 10
-"""Power iterations of an iteration, whose updates all have the same estimates of spectral norms."""
+"""Power iterations before the updates of an iteration, which all use the same estimates of spectral norms."""
 _KL_MARGIN = 1.5
 """Multiple of `target_kl` at which the updates of an iteration end."""
 TrainingRewards = Callable[[Replay, NewTrials], Mapping[int, Shaped[np.ndarray, "_"]]]
