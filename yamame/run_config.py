@@ -67,7 +67,8 @@ class OfflineConfig:
     """Run directories, replay stores, or names or directories of Minari datasets. They are copied into the run. With
     `batch_fraction` 1 the run is purely offline: environments are stepped for evaluations only."""
     batch_fraction: float = 1.0
-    """Fraction of each batch from the data. The remaining windows are sampled from the run's own replay."""
+    """Fraction of the windows from the data, on average over batches if a batch has no such part. The remaining ones
+    are sampled from the run's own replay."""
     total_updates: int = 0
     """Gradient updates of a purely offline run; 0: derived from `env_steps` and `updates_per_env_step`."""
 
@@ -83,10 +84,6 @@ class OfflineConfig:
     def is_offline_only(self) -> bool:
         """Whether the run trains on the data only."""
         return bool(self.data) and self.batch_fraction == 1.0
-
-    def num_windows(self, batch_size: int) -> int:
-        """Return the number of windows of a batch that are sampled from the data: at least 1 if there is any."""
-        return max(1, round(self.batch_fraction * batch_size)) if self.data else 0
 
 
 @dataclass(frozen=True, kw_only=True)

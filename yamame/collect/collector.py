@@ -367,4 +367,5 @@ def _next_input(
         previous_action=previous_action,
         previous_reward=previous_reward,
         episode_start=step.episode_start | (time_E == 0),
+        is_repeated=~moved_E & ~ended_E,
     )

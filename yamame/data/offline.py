@@ -24,8 +24,9 @@ def open_offline_store(
     task: TaskSpec,
     replay: ReplayConfig,
     find_stores: Callable[[Path], Sequence[Path]],
+    may_copy: bool,
 ) -> ReplayStore:
-    """Open the store of a run's offline data; the first time, copy the data into it.
+    """Open the store of a run's offline data; in a new run, copy the data into it.
 
     The run does not depend on its sources afterwards and never modifies them. Corrupted records are skipped.
 
@@ -35,9 +36,11 @@ def open_offline_store(
         task: All trajectories must match it.
         replay: Cache and compression of the store.
         find_stores: Returns the replay stores of a run directory; none if it is not one.
+        may_copy: Whether the run is new.
 
     Raises:
-        UserError: If a source does not exist, does not match the task, or is empty.
+        UserError: If a source does not exist, does not match the task, or is empty; of a run that is not new, if the
+            store is.
     """
     store = ReplayStore(
         directory,
@@ -49,6 +52,8 @@ def open_offline_store(
     if store.total_appended:
         return store
     try:
+        if not may_copy:  # the sources may have other data today
+            raise UserError(f"{directory} is missing or empty: restore it, or train a new run")
         for source in sources:
             before = len(store)
             trajectories = _read_source(source, task, find_stores)

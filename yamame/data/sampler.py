@@ -156,11 +156,10 @@ class _Statistics:
 
 @dataclass(frozen=True)
 class _Source:
-    """A store, its ids when the batches were requested, and how many windows of each batch come from it."""
+    """A store and its ids when the batches were requested."""
 
     store: ReplayStore
     ids: Sequence[int]
-    num_windows: int
 
 
 _RANK_NUMBERS = 1 << 40
@@ -175,9 +174,10 @@ class Sampler:
     A window is L = min(context_length, T) of the T transitions of a stored trajectory. The trajectory is sampled
     uniformly with replacement, then relabeled if `relabel` is given; the start is uniform over 0 .. T - L, unless
     `config.cover_trial_ends`. Windows without reward may be sampled again: see `config.unrewarded_keep_prob` and
-    `config.prefer_rewarded_prob`. The first `offline_windows` of each batch come from `offline`, the others from
-    `store`. Differs from the paper: the authors' first code never starts at T - L and so under-samples the end of every
-    long trial.
+    `config.prefer_rewarded_prob`. Of each `config.batch_size` windows, `offline_fraction` come from `offline`, the
+    others from `store`; if that is no whole number, it is rounded up or down at random, so that it is right on average.
+    Differs from the paper: the authors' first code never starts at T - L and so under-samples the end of every long
+    trial.
 
     All randomness comes from `rng` (whose state must be JSON, as PCG64's) in an order that no thread's timing changes:
     the batches of `iter_batches(n)` are those of n calls of `sample()`. After each batch, `state_dict()` is as if only
@@ -194,7 +194,7 @@ class Sampler:
         relabel: RelabelFn | None = None,
         prepare: BatchTransform | None = None,
         offline: ReplayStore | None = None,
-        offline_windows: int = 0,
+        offline_fraction: float = 0.0,
         cuda_graphs: bool = False,
         rank: int = 0,
     ) -> None:
@@ -212,13 +212,14 @@ class Sampler:
         """Total time that the consumer of `iter_batches` has waited for batches."""
         self._statistics = _Statistics(goals=GoalStatistics(), max_abs_reward=0.0)  # as of the last batch returned
         self._rng = rng
-        self._stores = [(offline, offline_windows)] if offline is not None and offline_windows else []
-        self._stores += [(store, config.batch_size - offline_windows)] if offline_windows < config.batch_size else []
+        self._offline_fraction = 0.0 if offline is None else offline_fraction
+        self._stores = [offline] if offline is not None and offline_fraction else []
+        self._stores += [store] if self._offline_fraction < 1 else []
 
     @property
     def is_ready(self) -> bool:
         """Whether no store that batches need is empty."""
-        return all(len(store.ids()) for store, _ in self._stores)
+        return all(len(store.ids()) for store in self._stores)
 
     @property
     def goal_statistics(self) -> GoalStatistics:
@@ -293,7 +294,7 @@ class Sampler:
         return self._rank * _RANK_NUMBERS + trajectory_id - skipped
 
     def _sources(self) -> list[_Source]:
-        return [_Source(store, store.ids(), num_windows) for store, num_windows in self._stores]
+        return [_Source(store, store.ids()) for store in self._stores]
 
     def _iter_batches(self, sources: Sequence[_Source], count: int) -> Generator[Batch, None, None]:
         samples = self._iter_samples(sources, count, self._statistics, copy.deepcopy(self._rng))
@@ -325,12 +326,19 @@ class Sampler:
         windows: list[Window] = []
         num_transitions = 0
         while not windows or num_transitions < self.config.min_batch_transitions:
+            num_offline = self._num_offline_windows(rng)
             for source in sources:
-                for _ in range(source.num_windows):
+                is_own = source.store is self.store
+                for _ in range(self.config.batch_size - num_offline if is_own else num_offline):
                     window, statistics = self._sample_window(source, statistics, rng)
                     windows.append(replace(window, trajectory_id=self._number(source, window.trajectory_id)))
                     num_transitions += window.length
         return self._pack(windows), statistics
+
+    def _num_offline_windows(self, rng: np.random.Generator) -> int:
+        """Return how many of the next `batch_size` windows come from the offline store."""
+        whole, rest = divmod(round(self._offline_fraction * self.config.batch_size, 9), 1.0)
+        return int(whole) + bool(rest and rng.random() < rest)
 
     def _pack(self, windows: Sequence[Window]) -> Batch:
         batch = pack(

@@ -26,6 +26,9 @@ class PolicyInput:
     previous_action: Shaped[np.ndarray, "E ..."]
     previous_reward: Float32[np.ndarray, "E"]
     episode_start: Bool[np.ndarray, "E"]
+    is_repeated: Bool[np.ndarray, "E"] | None = None
+    """Where the environment has made no transition since the input before, so that this is the same timestep, perhaps
+    with another observation; None: nowhere."""
 
 
 @dataclass(frozen=True, kw_only=True)

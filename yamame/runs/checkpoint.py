@@ -54,7 +54,13 @@ class Checkpoint:
 
 
 def save_checkpoint(
-    directory: Path, *, step: int, tensors: Mapping[str, Tensor], state: dict[str, Any], keep: int = 2
+    directory: Path,
+    *,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    state: dict[str, Any],
+    keep: int = 2,
+    previous_step: int | None = None,
 ) -> Path:
     """Write `directory/update-<step>` atomically and delete old checkpoints.
 
@@ -65,6 +71,8 @@ def save_checkpoint(
         tensors: Tensors by name, on any device.
         state: JSON with string keys. Tuples are loaded as lists.
         keep: Number of latest checkpoints that are kept, this one included.
+        previous_step: Step of the checkpoint that was last saved or loaded; None: there is none. Those between the two
+            are corrupted, too, and deleted.
 
     Returns:
         The folder of the new checkpoint.
@@ -87,7 +95,7 @@ def save_checkpoint(
     with _created_atomically(final) as temporary:
         for name, content in contents.items():
             write_synced(temporary / name, content)
-    _delete_old(directory, step, keep)
+    _delete_old(directory, step, keep, previous_step)
     return final
 
 
@@ -257,9 +265,11 @@ def _rename(temporary: Path, final: Path) -> None:
     sync_folder(final.parent)
 
 
-def _delete_old(directory: Path, step: int, keep: int) -> None:
+def _delete_old(directory: Path, step: int, keep: int, previous_step: int | None = None) -> None:
     paths = list_checkpoints(directory)
-    kept = [path for path in paths if _sort_key(path)[0] <= step and not path.name.endswith(".replaced")]
+    previous_step = step if previous_step is None else previous_step
+    intact = [path for path in paths if _sort_key(path)[0] <= previous_step or _sort_key(path)[0] == step]
+    kept = [path for path in intact if not path.name.endswith(".replaced")]
     kept = kept[:keep] if keep else kept
     for path in paths:
         if path not in kept:

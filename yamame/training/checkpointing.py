@@ -45,6 +45,7 @@ class RunCheckpoints:
         self.directory, self.config, self.components = directory, config, components
         self.distributed, self.logger = distributed, logger
         self._last_save = time.monotonic()
+        self._last_step: int | None = None
 
     def is_overdue(self, seconds: float) -> bool:
         """Return whether the last checkpoint of this process will be too old after `seconds`."""
@@ -101,7 +102,9 @@ class RunCheckpoints:
                 "is_milestone": is_milestone,
             },
             keep=self.config.checkpoint.keep_latest_k,
+            previous_step=self._last_step,
         )
+        self._last_step = self.components.algorithm.num_updates
         self._copy(path, is_best=is_best, is_milestone=is_milestone)
 
     @with_torch_defaults
@@ -122,6 +125,7 @@ class RunCheckpoints:
         if self.logger:
             warnings += self.logger.truncate(rank_state["metrics_bytes"])
             self.logger.num_iterations = rank_state["metrics_iterations"]
+        self._last_step = checkpoint.step
         if self.distributed.is_main:  # a kill may have come between the checkpoint and its copies
             is_best, is_milestone = (bool(checkpoint.state.get(key)) for key in ("is_best", "is_milestone"))
             self._copy(checkpoint.path, is_best=is_best, is_milestone=is_milestone)

@@ -160,6 +160,7 @@ def build_components(
                 task=task,
                 replay=config.replay,
                 find_stores=replay_dirs,
+                may_copy=not restarts,
             )
             opened.callback(offline.close)
         # 4. where trajectories come from
@@ -196,7 +197,7 @@ def build_components(
             relabel=Relabeler(config.replay.relabel) if has_single_attempt else None,
             prepare=partial(_pin_memory, device=compute.device) if compute.device.type == "cuda" else None,
             offline=offline,
-            offline_windows=config.offline.num_windows(config.replay.batch_size),
+            offline_fraction=config.offline.batch_fraction,
             cuda_graphs=compute.cuda_graph,
             rank=distributed.rank,
         )

@@ -242,7 +242,8 @@ def _resume(
     with _locked(directory, distributed):
         trainer = Trainer(config, directory, resume=True, distributed=distributed, callbacks=callbacks)
         try:
-            if env_steps is not None and env_steps > trainer.env_steps:
+            trains_past_end = env_steps is not None and env_steps > trainer.env_steps
+            if trains_past_end:
                 trainer.train_past_end()
             finished = trainer.is_finished()
             if distributed.is_main:
@@ -252,6 +253,8 @@ def _resume(
                 if not finished:
                     (directory / RESULT).unlink(missing_ok=True)
                     write_json(directory / CONFIG, to_json(trainer.config))
+            if trains_past_end:  # a kill before the next checkpoint does not end the run again
+                trainer.save_checkpoint()
             return _train_and_evaluate(trainer, shown, quiet=quiet, track=track)
         except BaseException:
             trainer.close()

@@ -77,6 +77,15 @@ class TrainState:
             deterministic_actions=config.deterministic_actions or self.mode_is_better,
         )
 
+    def resumed_with(self, config: RunConfig, *, saved: Mapping[str, Any]) -> "TrainState":
+        """Return the state that holds for a config; `saved`: the flattened config of the checkpoint.
+
+        What was solved with another `eval.stop_return` does not count.
+        """
+        if saved.get("eval.stop_return") == config.eval.stop_return:
+            return self
+        return replace(self, consecutive_solved=0, end_reason="" if is_solved(self.end_reason) else self.end_reason)
+
     def with_intervals_of(self, config: RunConfig, *, env_steps: int) -> "TrainState":
         """Return the state with evaluation and milestone due at most an interval of the config after `env_steps`."""
 

@@ -70,7 +70,10 @@ class Trainer:
         self.callbacks = tuple(callbacks)
         self.run_progress = RunProgress(directory=directory, config=config)
         checkpoint = load_run_checkpoint(directory, distributed) if resume else None
-        self.state = restore_train_state(checkpoint, directory) if checkpoint else TrainState()
+        self.state = TrainState()
+        if checkpoint:
+            saved = restore_train_state(checkpoint, directory)
+            self.state = saved.resumed_with(config, saved=checkpoint.state["config"])
         self.state.restarts += bool(checkpoint)
         self.skipped_corrupted = checkpoint.skipped_corrupted if checkpoint else ()
         """Newer checkpoints that are corrupted."""

@@ -4,15 +4,19 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command_runs import SMALL, interrupt_in_iteration
+from typing_extensions import override
 
 from yamame.cli import main
 from yamame.runs.directory import LOCK, STATUS, RunLockedError, is_locked, lock_run_dir
 from yamame.tools.study.execute import PlannedRun, RunStatus, train_or_resume
-from yamame.training.run_files import read_config
+from yamame.training.callbacks import Callback, RunProgress
+from yamame.training.run_files import RunMetadata, read_config
+from yamame.training.start import train_run
 from yamame.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow
@@ -58,6 +62,43 @@ def test_a_solved_run_trains_on_if_it_gets_more_steps(tmp_path: Path, capsys: py
     assert main(["resume", str(run), "--quiet", "--env-steps", "192"]) == 0
     assert json.loads((run / "result.json").read_text())["env_steps"] == 192
     assert json.loads(config.read_text())["eval"]["stop_return"] is None
+
+
+def test_a_run_that_trains_past_its_end_and_is_killed_at_once_has_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solved, ended = tmp_path / "solved", tmp_path / "ended"
+    solved_at_once = ["--eval.interval-env-steps", "32", "--eval.stop-return", "-9", "--env-steps-per-iteration", "32"]
+    assert main([*TRAIN, *solved_at_once, "--run-dir", str(solved)]) == 0
+    config = read_config(solved)
+    train_run(
+        replace(config, eval=replace(config.eval, stop_return=None)),
+        RunMetadata(recipe="passive-tmaze"),
+        run_dir=ended,
+        quiet=True,
+        callbacks=[StopAtOnce()],
+    )
+    for run in (solved, ended):
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "train", raise_killed)
+            with pytest.raises(KilledError):
+                main(["resume", str(run), "--quiet", "--env-steps", "256"])
+        assert main(["resume", str(run), "--quiet"]) == 0
+        assert json.loads((run / "result.json").read_text())["env_steps"] == 256
+
+
+class StopAtOnce(Callback):
+    @override
+    def on_iteration(self, run: RunProgress) -> None:
+        run.stop("enough")
+
+
+class KilledError(Exception):
+    pass
+
+
+def raise_killed(*_: object) -> str:
+    raise KilledError
 
 
 @pytest.mark.parametrize(

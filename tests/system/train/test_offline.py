@@ -1,5 +1,6 @@
 """Learning from stored data: alone, together with fresh data, bit for bit, and without changing the source."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,14 @@ def test_it_resumes_without_its_source_and_counts_no_env_steps(tmp_path: Path, s
     summary = resume_run(tmp_path / "run", env_steps=2 * length, quiet=True)
     assert (summary["env_steps"], summary["updates"]) == (0, 80)
     assert load_trained_run(tmp_path / "run").evaluate(trials=4, seed=0)["env_steps"] == 0
+
+
+def test_a_run_whose_copy_of_the_data_is_gone_is_not_resumed_with_other_data(tmp_path: Path, source: Path) -> None:
+    config = tiny_config(**offline(source))
+    train_run(config, ABOUT, run_dir=tmp_path / "run", quiet=True)
+    shutil.rmtree(tmp_path / "run" / "offline")
+    with pytest.raises(UserError, match=r"offline is missing or empty: restore it"):
+        resume_run(tmp_path / "run", env_steps=2 * resolve_offline_length(config).env_steps, quiet=True)
 
 
 def test_a_share_of_each_batch_comes_from_the_data(tmp_path: Path, source: Path) -> None:

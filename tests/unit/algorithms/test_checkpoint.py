@@ -89,6 +89,14 @@ def test_saving_the_same_step_again_replaces_it(tmp_path):
     assert load_latest_checkpoint(tmp_path).state == {"second": True}
 
 
+def test_a_corrupted_checkpoint_does_not_count_among_those_kept(tmp_path):
+    save(tmp_path, 2)
+    (save(tmp_path, 4) / "state.json").write_text("{")
+    assert load_latest_checkpoint(tmp_path).step == 2
+    save_checkpoint(tmp_path, step=6, tensors={}, state={}, keep=2, previous_step=2)
+    assert names(tmp_path) == ["update-000000002", "update-000000006"]
+
+
 def test_a_corrupted_later_checkpoint_is_replaced_by_a_new_one(tmp_path):
     save(tmp_path, 1)
     (save(tmp_path, 9) / "state.json").unlink()

@@ -63,6 +63,16 @@ def test_turns_are_those_of_trials_and_not_of_steps() -> None:
     assert trials[1][:8] == [False, False, True, False] * 2
 
 
+def test_a_start_that_is_repeated_since_the_environment_resets_one_call_late_is_no_other_trial() -> None:
+    policy, start = acting_policy(1, 0.25), replace(step_at(0, DISCRETE, num_envs=1), time=np.zeros(1, np.int64))
+    turns = []
+    for _ in range(8):
+        policy.act(start)
+        policy.act(replace(start, is_repeated=np.ones(1, np.bool_)))
+        turns.append(bool(policy._acts_for_novelty_E))
+    assert turns == [False, False, False, True] * 2
+
+
 def test_turns_are_resumed() -> None:
     policy, resumed = acting_policy(3, 0.25), acting_policy(3, 0.25)
     start = np.zeros(3, np.int64)

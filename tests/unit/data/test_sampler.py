@@ -266,7 +266,7 @@ def test_numbers_of_trajectories_leave_out_killed_processes_and_tell_ranks_and_o
             config = ReplayConfig(batch_size=12, pad_tokens_to_multiple_of=1)
             rng = np.random.default_rng(0)
             sampler = Sampler(
-                store, config=config, context_length=6, rng=rng, offline=offline, offline_windows=6, rank=rank
+                store, config=config, context_length=6, rng=rng, offline=offline, offline_fraction=0.5, rank=rank
             )
             sampler.skipped_ids = [(3, 3)]
             numbers: dict[int, int] = {}
@@ -398,3 +398,20 @@ def test_rounding_settings_reach_the_batch() -> None:
     assert batch.reward.shape == (64,)
     assert batch.max_seqlen == 5, "a row is longer than the longest window"
     assert sampler_of(ListStore([numbered(9)]), pad_windows_to_multiple_of=8).sample().num_segments == 8
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.75, 0.95])
+def test_the_fraction_of_offline_windows_is_right_on_average_also_in_batches_of_two(fraction: float) -> None:
+    own, offline = (ListStore([replace(numbered(4), reward=np.full(4, reward, np.float32))]) for reward in (1, 2))
+    config = ReplayConfig(batch_size=2, pad_tokens_to_multiple_of=1)
+    sampler = Sampler(
+        own,
+        config=config,
+        context_length=4,
+        rng=np.random.default_rng(0),
+        offline=offline,
+        offline_fraction=fraction,
+    )
+    assert sampler.is_ready
+    rewards = torch.stack([batch.reward[batch.loss_mask] for batch in sampler.iter_batches(2000)])
+    assert rewards.sub(1).mean() == pytest.approx(fraction, abs=0.03)

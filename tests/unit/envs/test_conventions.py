@@ -262,6 +262,23 @@ def test_vector_environments_with_the_method_and_is_success(make):
     assert all(trial.success[-1] == (trial.action[-1] == 1) for trial in played)
 
 
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+def test_a_method_that_fails_after_an_episode_says_nothing_of_the_other_environments(mode):
+    class Later(Masked):
+        def reset(self, **kwargs):
+            result = super().reset(**kwargs)
+            self.t = 2  # so that the episodes end at different times
+            return result
+
+    played = play(
+        EnvFnConfig(env_fn=lambda: SyncVectorEnv([Masked, Later], autoreset_mode=mode), horizon=4, vector_size=2),
+        2,
+        trials=20,
+    )
+    assert {len(trial) for trial in played} == {2, 4}
+    assert all((trial.action[1::2] == 0).all() for trial in played), "the mask of odd steps"
+
+
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_is_success_counts_as_success(num_workers):
     class Free(Masked):

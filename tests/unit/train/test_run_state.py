@@ -6,6 +6,7 @@ import pytest
 import torch
 from tiny import tiny_config
 
+from yamame.config.differences import flatten_config
 from yamame.recipes.settings.presets import amago_config, replace_agent_fields
 from yamame.run_config import EvalConfig
 from yamame.training.state import IterationState, TrainState
@@ -19,6 +20,16 @@ def test_two_solved_evaluations_in_a_row_end_a_run() -> None:
     state.record_evaluation(2.1, config, env_steps=400)
     assert state.end_reason == "solved: two evaluations of at least 2"
     assert state.next_eval_step == 500
+
+
+def test_what_was_solved_with_another_stop_return_does_not_count() -> None:
+    saved = flatten_config(tiny_config(**{"eval.stop_return": 2.0}))
+    state = TrainState(consecutive_solved=2, end_reason="solved: two evaluations of at least 2")
+    assert state.resumed_with(tiny_config(**{"eval.stop_return": 2.0}), saved=saved) == state
+    for stop_return in (3.0, None):
+        config = tiny_config(**{"eval.stop_return": stop_return})
+        assert state.resumed_with(config, saved=saved) == TrainState()
+        assert replace(state, end_reason="enough").resumed_with(config, saved=saved).end_reason == "enough"
 
 
 def test_only_a_higher_return_is_an_improvement() -> None:

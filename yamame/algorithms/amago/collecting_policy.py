@@ -61,7 +61,7 @@ class CollectingPolicy(NetworkPolicy):
 
     @override
     def act(self, step: PolicyInput, *, deterministic: bool = False) -> Shaped[np.ndarray, "E ..."]:
-        starts_E = step.time == 0
+        starts_E = step.time == 0 if step.is_repeated is None else (step.time == 0) & ~step.is_repeated
         if starts_E.any():
             self._trial_E += starts_E
             self._take_turns()

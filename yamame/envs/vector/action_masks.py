@@ -16,7 +16,7 @@ from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, has_allowed_
 from yamame.data.masked_arrays import has_masked
 from yamame.data.observations import short_value
 from yamame.data.spaces import flatten_space, ordered_parts, stored_shape
-from yamame.envs.vector.faults import InvalidEnvOutputError
+from yamame.envs.vector.faults import ENV_ERRORS, InvalidEnvOutputError
 from yamame.envs.wrapper_chain import wrapper_chain
 from yamame.errors import UserError
 
@@ -133,13 +133,19 @@ class ActionMaskExtractor:
         method = next(filter(None, methods), None)
         return env if method is None else MaskMethodWrapper(env, method)
 
-    def vector_method(self, env: VectorEnv) -> Callable[[], Sequence[Any]] | None:
-        """Return the function that returns the mask of every environment of a vector environment, if it has one."""
+    def vector_method(self, env: VectorEnv) -> Callable[[Bool[np.ndarray, "E"]], list[Any]] | None:
+        """Return the function that returns the mask of every environment of a vector environment, if it has one.
+
+        It takes where an episode has ended, after which the method may fail. There, and everywhere if the environments
+        can only be asked together, the mask is None then.
+        """
         for each in wrapper_chain(env) if self._reads_method else ():
             if callable(method := getattr(each, MASK_METHOD, None)):
-                return method
+                return partial(_call_for_all, method)
             if isinstance(each, SyncVectorEnv | AsyncVectorEnv) and all(each.call("has_wrapper_attr", MASK_METHOD)):
-                return partial(each.call, MASK_METHOD)
+                if isinstance(each, SyncVectorEnv):
+                    return partial(_call_by_row, each.envs)
+                return partial(_call_for_all, partial(each.call, MASK_METHOD))
         return None
 
     def validate(self, infos: Sequence[Mapping[str, Any]]) -> None:
@@ -223,6 +229,28 @@ class ActionMaskExtractor:
                 f"{where} has {found} entries, but an action mask has one for each of {expected} choices: "
                 "fix the mask, or set env.action_mask_key to another name"
             )
+
+
+def _call_for_all(method: Callable[[], Sequence[Any]], ended: Bool[np.ndarray, "E"]) -> list[Any]:
+    try:
+        return list(method())
+    except ENV_ERRORS:
+        if not ended.any():
+            raise
+        return [None] * len(ended)
+
+
+def _call_by_row(envs: Sequence[gymnasium.Env[Any, Any]], ended: Bool[np.ndarray, "E"]) -> list[Any]:
+    masks: list[Any] = []
+    for env, has_ended in zip(envs, ended, strict=True):
+        try:
+            method = env.get_wrapper_attr(MASK_METHOD)
+            masks.append(method() if callable(method) else method)
+        except ENV_ERRORS:
+            if not has_ended:
+                raise
+            masks.append(None)
+    return masks
 
 
 def missing_mask_error(key: str, row: int, step: int) -> UserError:

@@ -270,12 +270,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         masks = self._masks.from_vector_info(info, self.num_envs)
         if self._mask_method is None or any(mask is not None for mask in masks):
             return masks
-        try:
-            return list(self._mask_method())
-        except ENV_ERRORS:
-            if not self._ended.any():  # else an episode is over, after which the method may fail
-                raise
-            return masks
+        return self._mask_method(self._ended)
 
     def _flatten(self, observation: Any, rows: Bool[np.ndarray, "E"] | None = None) -> dict[str, np.ndarray]:
         """Return leaves that share no memory with the environment, which may reuse its buffers.
