@@ -338,6 +338,18 @@ def test_a_checkpoint_without_statistics_of_the_belief_acts_as_before() -> None:
 
 
 @torch.no_grad()
+def test_beliefs_and_decoded_rewards_are_not_rounded_to_bfloat16() -> None:
+    of, batch = learner().agent.float(), batch_of_trials()
+    with torch.autocast("cpu", torch.bfloat16):
+        belief = of.belief(of.features(batch), batch)
+        reward = of.decoder(
+            torch.ones(1, 2, AGENT.latent_size), torch.ones(1, 5, of.decoder.of_transition.out_features)
+        )
+    for found in (*belief, reward):
+        assert found.dtype == torch.float32 and not torch.equal(found, found.bfloat16().float())
+
+
+@torch.no_grad()
 def test_what_was_earned_reaches_the_policy_through_the_belief_alone() -> None:
     agent, batch = learner().agent, batch_of_trials()
     other = replace(batch, previous_reward=batch.previous_reward + 1.0, previous_action=(batch.previous_action + 1) % 3)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.data.batch import Batch
-from yamame.nets.blocks import InputNormalizer, at_least_float32
+from yamame.nets.blocks import InputNormalizer, at_least_float32, in_float32
 
 
 class Belief(NamedTuple):
@@ -98,4 +98,4 @@ class BeliefEncoder(nn.Module):
         return timestep_ED[:, : self.history_size], timestep_ED[:, self.history_size :]
 
     def _belief(self, state_NS: Float[Tensor, "N state"]) -> Belief:
-        return Belief(*at_least_float32(self.posterior(state_NS)).chunk(2, dim=1))
+        return Belief(*in_float32(self.posterior, state_NS).chunk(2, dim=1))

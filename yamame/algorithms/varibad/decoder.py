@@ -52,7 +52,7 @@ class RewardDecoder(nn.Module):
         self.of_latent = nn.Linear(latent_size, first)
         self.of_transition = nn.Linear(2 * encoder.output_size, first, bias=False)
         self.activation = get_activation(config.activation)
-        self.mlp = MLP(first, others, 1, config.activation)
+        self.mlp = MLP(first, others, 1, config.activation, float32_output=True)
 
     def transitions(
         self, features_NF: Float[Tensor, "N F"], batch: Batch, layout: PaddedLayout
