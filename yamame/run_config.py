@@ -212,7 +212,7 @@ class RunConfig:
         name = algorithm_name(self.algorithm)
         problems = {
             "offline.data": (self.offline.data, "must be empty"),
-            "exploration": (not isinstance(self.exploration, NoExploration), "must be NoExploration"),
+            "exploration": (self.exploration != NoExploration(), "must be NoExploration, without random steps"),
             "updates_per_env_step": (self.updates_per_env_step, "must be 0: its updates follow from its passes"),
             "updates_anneal_env_steps": (self.updates_anneal_env_steps, "must be 0"),
             "learning_starts": (self.learning_starts, "must be 0"),

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from results import evaluation_of, result_of
+
 from yamame.config.serialization import to_json
 from yamame.metrics.registry import EVAL_RETURN
 from yamame.recipes import load_recipe, make_metadata, with_algorithm
-from yamame.runs.directory import CONFIG, METADATA, RESULT
+from yamame.runs.directory import CONFIG, METADATA, REPORT_HTML, RESULT
 from yamame.tools.study.execute import PlannedRun
 
 
@@ -43,11 +45,16 @@ class FakeTrain:
         )
         if run.title == self.stop_at:
             return {"stopped_by": "SIGINT"}
-        result = {"return_mean": score, "success_rate": None, "env_steps": run.config.env_steps, "wall_seconds": 2.0}
-        result |= {"updates": 1, "train_seconds": 1.0, "return_per_attempt": [0.25 * score, 0.75 * score]}
-        random = {"return_mean": -0.5, "success_rate": None, "return_per_attempt": [-0.4, -0.1]}
-        result |= {"random_baseline": random}
+        result = result_of(
+            [0.25 * score, 0.75 * score],
+            return_mean=score,
+            env_steps=run.config.env_steps,
+            wall_seconds=2.0,
+            train_seconds=1.0,
+            random_baseline=evaluation_of([-0.4, -0.1]),
+        )
         (run.directory / RESULT).write_text(json.dumps(result))
+        (run.directory / REPORT_HTML).touch()  # else the next call would write it
         return result
 
 

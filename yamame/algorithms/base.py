@@ -108,6 +108,11 @@ class AlgorithmConfig(ABC):
         return False
 
     @property
+    def unused_replay_fields(self) -> tuple[str, ...]:
+        """Fields of `ReplayConfig` that have no effect, and of which `run_settings` restores the defaults."""
+        return ()
+
+    @property
     def min_trials(self) -> int:
         """Number of trials that must end before the first update."""
         return 1

@@ -60,7 +60,10 @@ FIG9 = Study(
     source="section 5, figure 9; numbers printed in the figure",
     panels=crafter_panels(ABLATIONS, PUBLISHED),
     style="bars",
-    notes=("The score is the return divided by the number of sub-goals.",),
+    notes=(
+        "The score is the return divided by the number of sub-goals.",
+        "The agent w/o multi-goal takes instructions of one sub-goal: at others it has no bar, as in the paper.",
+    ),
 )
 
 
@@ -113,7 +116,10 @@ FIG25 = Study(
     source="appendix C.5, figure 25; numbers from figure 9 and the text",
     panels=tuple(map(_tasks_panel, _PUBLISHED_EXPANDED)),
     style="bars",
-    notes=("Instructions of the paper's figure that the text does not name are not known.",),
+    notes=(
+        "Instructions of the paper's figure that the text does not name are not known.",
+        "All random instructions of the expanded agent are those of its own task, which has more goals.",
+    ),
 )
 
 

@@ -49,7 +49,12 @@ def _add(verbs: Any, verb: str, act: Callable[[argparse.Namespace], _Output], ab
 def _add_histories(verbs: Any) -> None:
     about = "write learning histories to a new replay store, for --algorithm distillation"
     histories = add_command(verbs, "histories", _histories, help=about, description=f"{about}. Flags of the task too.")
-    histories.add_argument("recipe", metavar="RECIPE", help="the task; --env.FIELD VALUE changes it")
+    histories.add_argument(
+        "recipe",
+        metavar="RECIPE",
+        nargs="?",
+        help="the task; --env.FIELD VALUE changes it. With --from it is that of the runs: both may be left out",
+    )
     histories.add_argument("--output", required=True, type=Path, metavar="DIR", help="directory of the new store")
     histories.add_argument(
         "--from",
@@ -153,11 +158,17 @@ def _import(options: argparse.Namespace) -> _Output:
 
 def _histories(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.recipes import config_from_flags, load_recipe
-    from yamame.tools.histories import ScriptedLearner, run_histories, scripted_histories, write_histories
+    from yamame.tools.histories import (
+        ScriptedLearner,
+        run_histories,
+        scripted_histories,
+        task_of_runs,
+        write_histories,
+    )
 
     if others := [flag for flag in rest if flag.startswith("--") and not flag.startswith("--env.")]:
         reject_unknown(others)
-    env = config_from_flags(load_recipe(options.recipe), [], rest).env
+    recipe = None if options.recipe is None else load_recipe(options.recipe)
     of_script = {name: getattr(options, name) for name in ("count", "seed", "initial_eps", "final_eps")}
     given = {name: value for name, value in of_script.items() if value is not None}
     if options.runs and given:
@@ -165,12 +176,17 @@ def _histories(options: argparse.Namespace, rest: list[str]) -> int:
         raise UserError(f"--{flag} is for a scripted learner: leave out --from, or --{flag}")
     noise = {name: value for name, value in given.items() if name.endswith("_eps")}
     script = ScriptedLearner(keep_every=options.keep_every, **noise)
+    differing: list[str] = []
     if options.runs:
-        histories = run_histories(options.runs, keep_every=script.keep_every, horizon=env.max_trial_steps)
+        env, differing = task_of_runs(options.runs, recipe=recipe, flags=rest)
+        histories = run_histories(options.runs, keep_every=script.keep_every)
+    elif recipe is None:
+        raise UserError("RECIPE is missing: give the task of a scripted learner, or runs with --from")
     else:
+        env = config_from_flags(recipe, [], rest).env
         count, seed = given.get("count", 1000), given.get("seed", 0)
         histories = scripted_histories(env, script, count=count, seed=seed)
-    lengths = write_histories(options.output, histories, env)
+    lengths = write_histories(options.output, histories, env, differing=differing)
     report = {"output": str(options.output), "histories": len(lengths), "steps": int(lengths.sum())}
     text = f"{options.output}: {len(lengths):,} histories, {int(lengths.sum()):,} steps"
     print(json.dumps(report) if options.json else text, file=options.stdout)

@@ -3,7 +3,7 @@
 A history is an ordinary trajectory, and many of them are an ordinary replay store, which `--offline.data` reads.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -15,6 +15,9 @@ from typing_extensions import override
 
 from yamame.collect.collector import Collector, Policy
 from yamame.collect.exploration import BilevelEpsilonGreedy, Explorer
+from yamame.config.differences import first_difference
+from yamame.config.flags import parse_flags
+from yamame.config.named_code import without_environments
 from yamame.config.serialization import to_json
 from yamame.data.step import PolicyInput
 from yamame.data.store import ReplayStore
@@ -23,8 +26,10 @@ from yamame.data.verify import iter_valid_trajectories, require_store
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig, SupportsSolution
 from yamame.errors import UserError, check_range
+from yamame.recipes import Recipe
 from yamame.runs.directory import REPLAY, TASK, replay_dirs, resolve_run_dir
 from yamame.runs.durable_files import write_json
+from yamame.training.run_files import read_config
 
 _NUM_ENVS = 64
 """Tasks that are played together."""
@@ -169,7 +174,32 @@ def skip_episodes(history: Trajectory, keep_every: int, *, horizon: int, max_ste
     )
 
 
-def run_histories(runs: Sequence[Path], *, keep_every: int, horizon: int) -> Iterator[Trajectory]:
+def task_of_runs(runs: Sequence[Path], *, recipe: Recipe | None, flags: Sequence[str]) -> tuple[EnvConfig, list[str]]:
+    """Return the task of the first run, and the names of its fields in which others differ, such as `room_seed`.
+
+    Args:
+        runs: At least one run directory.
+        recipe: Recipe of a task of their class; None: any task.
+        flags: Flags of the task, to which all runs must conform.
+
+    Raises:
+        UserError: If a path is no run, or a run has another task or another value than a flag.
+    """
+    with without_environments():
+        configs = {run: read_config(run) for run in runs}
+        envs = [config.env for config in configs.values()]
+        expected = envs[0] if recipe is None else recipe.env
+        for run, config in configs.items():
+            if type(config.env) is not type(expected):
+                raise UserError(f"{run} is a run of {config.env.task_name}, not of {expected.task_name}: leave it out")
+            given = parse_flags(config, flags, "yamame data histories")
+            if difference := first_difference(config, given):
+                raise UserError(f"{run} has {difference}: histories have the task of their runs, leave out the flag")
+    first, *others = map(to_json, envs)
+    return envs[0], [name for name, value in first.items() if any(other.get(name) != value for other in others)]
+
+
+def run_histories(runs: Sequence[Path], *, keep_every: int) -> Iterator[Trajectory]:
     """Yield a history for each replay store of runs, each of an agent that learned one task. Memory: one history.
 
     Raises:
@@ -183,11 +213,19 @@ def run_histories(runs: Sequence[Path], *, keep_every: int, horizon: int) -> Ite
                 raise UserError(f"{run} holds no trials to make a history of")
             if any(trial.goals is not None for trial in trials):
                 raise UserError(f"{run} has trials with instructions, of which no histories are made")
-            yield joined_history(trials, keep_every=keep_every, horizon=horizon)
+            yield joined_history(trials, keep_every=keep_every, horizon=trials[0].horizon)
 
 
-def write_histories(directory: Path, histories: Iterable[Trajectory], env: EnvConfig) -> Int64[np.ndarray, "histories"]:
-    """Write histories of a task to a new replay store and return their lengths.
+def write_histories(
+    directory: Path, histories: Iterable[Trajectory], env: EnvConfig, *, differing: Collection[str] = ()
+) -> Int64[np.ndarray, "histories"]:
+    """Write histories to a new replay store and return their lengths.
+
+    Args:
+        directory: Of the store.
+        histories: All of them.
+        env: Their task, which is stored beside them.
+        differing: Names of the fields of `env` that are not the same in all histories, and are not stored.
 
     Raises:
         UserError: If the directory is not empty, or cannot be written.
@@ -202,5 +240,5 @@ def write_histories(directory: Path, histories: Iterable[Trajectory], env: EnvCo
             lengths += [len(each) for each in some]
             some = list(islice(remaining, _PER_TRANSACTION))
         store.mark_checkpoint()
-    write_json(directory / TASK, to_json(env))
+    write_json(directory / TASK, {name: value for name, value in to_json(env).items() if name not in differing})
     return np.array(lengths)

@@ -79,7 +79,8 @@ def _register_resume(subparsers: Any) -> None:
         help="resume training from the latest checkpoint",
         description="Fields of the config that may change are flags, too: those of eval, checkpoint and "
         "fault_tolerance, --env.num-workers, --env.step-timeout-seconds, --learner.learning-rate, "
-        "--learner.lr-decay-updates and --learner.max-grad-norm.",
+        "--learner.lr-decay-updates and --learner.max-grad-norm; of PPO, variBAD and HyperX "
+        "--learner.lr-decay-env-steps, --learner.entropy-decay-env-steps and --learner.bonus-anneal-env-steps.",
     )
     resume.add_argument("run", type=locate_run, metavar="RUN", help="run directory")
     resume.add_argument("--env-steps", type=whole_number, metavar="N", help="new total number of environment steps")

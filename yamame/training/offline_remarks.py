@@ -10,6 +10,9 @@ from yamame.data.database import is_store
 from yamame.envs.config import EnvConfig
 from yamame.runs.directory import CONFIG, TASK
 
+_OF_PROCESSES = ("num_workers", "step_timeout_seconds")
+"""Fields of `EnvConfig`s that say where a task is simulated, not which one it is."""
+
 
 def offline_remarks(sources: Sequence[str], env: EnvConfig) -> list[str]:
     """Return a line for each source whose task has other settings than `env`, such as another size of the room.
@@ -20,7 +23,8 @@ def offline_remarks(sources: Sequence[str], env: EnvConfig) -> list[str]:
     expected, lines = to_json(env), []
     for source in sources:
         found = _stored_env(Path(source))
-        different = [name for name in expected if name in found and found[name] != expected[name]]
+        settings = [name for name in expected if name in found and name not in _OF_PROCESSES]
+        different = [name for name in settings if found[name] != expected[name]]
         if different:
             pairs = (f"env.{name} {json.dumps(found[name])}, not {json.dumps(expected[name])}" for name in different)
             lines.append(f"the data in {source} is of another task: {'; '.join(pairs)}")

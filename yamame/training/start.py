@@ -12,6 +12,7 @@ from yamame.collect.faults import RESTARTS, print_failed_trials
 from yamame.config.differences import diff_configs
 from yamame.config.named_code import import_name
 from yamame.config.serialization import to_json
+from yamame.data.sampler import ReplayConfig
 from yamame.data.spaces import space_to_json
 from yamame.distributed.learners import current_context, launch, should_launch
 from yamame.distributed.sharding import resolve_parallelism
@@ -63,6 +64,9 @@ RESUMABLE = (
     "env.step_timeout_seconds",
     "learner.learning_rate",
     "learner.lr_decay_updates",
+    "learner.lr_decay_env_steps",
+    "learner.entropy_decay_env_steps",
+    "learner.bonus_anneal_env_steps",
     "learner.max_grad_norm",
 )
 """Fields and sections that may have other values when a run is resumed."""
@@ -210,7 +214,7 @@ def _train_new(
                         *config.algorithm.remarks(task, offline_only=config.offline.is_offline_only),
                         *([] if config.init_from else config.algorithm.random_weights_remarks()),
                         *offline,
-                        *compute_remarks(config),
+                        *unused_field_remarks(config),
                         *config.algorithm.memory_remarks(task, context_length=config.resolved_context_length),
                     ]
                     for remark in remarks:
@@ -372,8 +376,11 @@ def _locked(directory: Path, distributed: DistributedContext) -> Iterator[None]:
         yield
 
 
-def compute_remarks(config: RunConfig) -> list[str]:
-    """Return a line for a setting of `compute` that the algorithm does not use."""
-    if config.compute.compile == "on" and not config.algorithm.compiles:
-        return ["compute.compile has no effect with this algorithm"]
-    return []
+def unused_field_remarks(config: RunConfig) -> list[str]:
+    """Return a line for each setting of `compute` and `replay` that the algorithm does not use."""
+    default = ReplayConfig()
+    unused = ["compute.compile"] if config.compute.compile == "on" and not config.algorithm.compiles else []
+    for name in config.algorithm.unused_replay_fields:
+        if getattr(config.replay, name) != getattr(default, name):
+            unused.append(f"replay.{name}")
+    return [f"{path} has no effect with this algorithm" for path in unused]

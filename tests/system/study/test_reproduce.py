@@ -186,6 +186,24 @@ def test_finished_runs_of_another_directory_are_taken_over(tmp_path: Path) -> No
     assert "runs of 500, 700 environment steps" in drawn.text
 
 
+def test_an_arm_of_shorter_instructions_is_not_compared_at_random_ones(tmp_path: Path) -> None:
+    """Its result is that of other instructions: the paper has no bar for it either."""
+    fig9 = load_study("fig9")
+    fig9 = replace(fig9, panels=fig9.panels[-1:])
+    arms = plan(fig9, tmp_path, preset="small", seeds=[0])
+    for arm in arms:
+        FakeTrain()(arm.runs[0], True)
+    (random,) = panels = collect_panels(fig9, arms, tmp_path)
+    (single,) = (arm for arm in random.arms if not arm.scores)
+    assert (single.arm.label, single.arm.published, len(single.runs)) == ("w/o multi-goal", None, 1)
+    note = "not compared, since its instructions have up to 1 sub-goal, those of other arms up to 5"
+    assert f"all random instructions, w/o multi-goal: {note}." in to_markdown(fig9, panels)
+    assert random.random_score == -0.5 / 3
+    assert [arm for arm in random.arms if arm.random_score is None] == [single]
+    (axes,) = plot_bars(fig9, panels, [arm.label for arm in fig9.arms]).axes
+    assert sum(bar.get_height() != 0 for bar in axes.patches) == 4
+
+
 @pytest.mark.usefixtures("example")
 def test_a_failed_run_ends_with_one_and_keeps_the_others(tmp_path: Path) -> None:
     def train(run: PlannedRun, quiet: bool) -> Any:

@@ -71,6 +71,25 @@ def test_a_group_has_the_longest_run_of_each_seed(tmp_path: Path) -> None:
     assert len(alone) == 4
 
 
+def test_the_longest_run_of_a_seed_is_that_of_figures_also_offline(tmp_path: Path) -> None:
+    """Purely offline runs log the steps of their schedule, and their results have 0."""
+    for name, steps, result in (
+        ("killed", 20, None),
+        ("short", 30, {"env_steps": 0}),
+        ("long-killed", 60, None),
+        ("long", 60, {"env_steps": 0}),
+    ):
+        run = write_run(tmp_path / name, [line(step, loss__imitation=1.0) for step in range(1, steps + 1)])
+        if result is not None:
+            (run / "result.json").write_text(json.dumps(result))
+    with client(tmp_path) as asking:
+        known = ids(asking)
+        for names in (("killed", "short"), ("killed", "short", "long"), ("long-killed", "long")):
+            chosen = ",".join(known[name] for name in names)
+            (group,) = asking.get("/api/curves/panels", params={"runs": chosen, "grouped": "1"}).json()["lines"]
+            assert [run["name"] for run in group["runs"]] == [names[-1]], names
+
+
 def test_unknown_metrics_are_shown_below(tmp_path: Path) -> None:
     values = {
         "mine/thing": 1.0,

@@ -59,3 +59,22 @@ def test_unreadable_and_huge_configs_have_no_hyperparameters(tmp_path: Path) -> 
         found = asked(asking, "rate")
         assert [part["field"] for part in found["fields"]] == ["rate"] and len(found["values"]["rate"]) == 3
         assert len(found["values"]["rate"][ids(asking)["long"]]) == configs.MAX_VALUE_LENGTH
+
+
+def test_long_values_are_compared_whole_and_the_difference_is_shown(tmp_path: Path) -> None:
+    same = "x" * 1000
+    write_run(tmp_path / "a", text=f"{same} one", other=same)
+    write_run(tmp_path / "b", text=f"{same} two", other=same)
+    write_run(tmp_path / "c", other=same)
+    defaults = {"text": [f"{same} three", f"{same} one"]}
+    (tmp_path / "a" / "metadata.json").write_text(json.dumps({"recipe": "made-up", "overrides": defaults}))
+    with client(tmp_path) as asking:
+        runs, found = ids(asking), asked(asking, "text")
+        differences = asking.get("/api/differences", params={"runs": ",".join(runs.values())}).json()["differences"]
+        page = asking.get(f"/api/runs/{runs['a']}").json()["config"]
+    assert [(part["field"], part["num_values"]) for part in found["fields"]] == [("text", 2)]
+    assert all(len(value) == configs.MAX_VALUE_LENGTH for value in found["values"]["text"].values())
+    shown = [f'…{"x" * 19} {end}"' for end in ("one", "two")]
+    assert differences == [{"field": "text", "values": [*shown, "–"]}]
+    (row,) = (row for row in page if row["field"] == "text")
+    assert row["changed"] and row["value"] == shown[0] and row["default"] == f'…{"x" * 19} three"'

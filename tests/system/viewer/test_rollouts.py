@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("selenium")
 from browser import chromium, complaints, resize, texts, viewer, wait_for
@@ -22,6 +23,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from solved_tmaze import JUNCTION, solved_tmaze
 
 from yamame.errors import UserError
+from yamame.runs.checkpoint import load_checkpoint_at, save_checkpoint
 from yamame.tools.trial_recording import record_trial
 from yamame.tools.viewer.recording_json import UniqueFrames, recording_to_json, to_numbers
 from yamame.tools.viewer.rollouts import CachedReply, TrialPlayer
@@ -115,6 +117,26 @@ def test_what_the_server_says_of_a_trial(tmp_path: Path) -> None:
         assert len(content) == sum(sizes) and content[: sizes[0]] == recording.frames[0]
         measured = client.get(f"{address}/adaptation", params={"seed": "3", "checkpoint": "latest"}).json()
         assert measured["trials"] == 64 and measured["return_per_attempt"] == [1.0]
+
+
+def test_a_run_that_was_trained_anew_in_place_is_played_anew(tmp_path: Path) -> None:
+    run = solved_tmaze(tmp_path)
+    with client_for(tmp_path) as client:
+        address = run_of(client)
+
+        def returns() -> Any:
+            played = client.get(f"{address}/recording", params={"seed": SEED}).json()
+            assert played["key"] == client.get(f"{address}/recording", params={"seed": SEED}).json()["key"]
+            adapted = client.get(f"{address}/adaptation", params={"seed": SEED}).json()
+            return played["key"], adapted["return_per_attempt"]
+
+        key, solved = returns()
+        (path,) = (run / "checkpoints").glob("update-*")
+        read = load_checkpoint_at(path)
+        blank = {name: torch.zeros_like(tensor) for name, tensor in read.tensors.items()}
+        save_checkpoint(path.parent, step=read.step, tensors=blank, state=read.state)
+        other_key, blank_returns = returns()
+    assert solved == [1.0] and blank_returns != solved and key != other_key
 
 
 def check_attention(recorded: dict[str, Any], attention: Any) -> None:

@@ -250,6 +250,13 @@ def test_label_smoothing_of_a_box_is_refused() -> None:
         config.build_model(task, context_length=4)
 
 
+def test_learned_positions_are_refused() -> None:
+    task = TaskSpec(observation_space=OBSERVATIONS, action_space=DISCRETE, horizon=4, action_mask_key="")
+    learned = replace(TINY_DISTILLATION, trajectory_encoder=replace(TINY_ROTARY, position_embedding="learned"))
+    with pytest.raises(UserError, match="learned positions end at the horizon"):
+        DistillationConfig(agent=learned).build_model(task, context_length=4)
+
+
 def test_the_learning_rate_rises_and_decays() -> None:
     config = DistillationLearnerConfig(learning_rate=1.0, lr_warmup_updates=2, lr_decay_updates=10)
     assert [round(config.lr_at(each), 3) for each in (1, 5, 10, 20)] == [0.455, 0.55, 0.1, 0.1]

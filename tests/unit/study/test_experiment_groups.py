@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from results import evaluation_of, result_of
 
 from yamame.config.differences import flatten_config
 from yamame.config.serialization import to_json
@@ -63,8 +64,7 @@ def write_run(run: Path, config: RunConfig, *, env_steps: int = 0, random_return
     line = {"env_steps": env_steps, "updates": 1, EVAL_RETURN: 1.0}
     (run / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     if random_return is not None:
-        result = {"env_steps": env_steps, "return_mean": 1.0, "return_ci95": [0.0, 2.0], "success_rate": None}
-        result |= {"random_baseline": {"return_mean": random_return}}
+        result = result_of([1.0], env_steps=env_steps, random_baseline=evaluation_of([random_return]))
         (run / "result.json").write_text(json.dumps(result))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import paper_rows
 import pytest
+from results import result_of
 
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.hyperx.config import HyperXConfig
@@ -260,7 +261,7 @@ def test_figures_take_over_the_runs_of_the_papers_lengths(
     for run in paper_rows.all_runs():
         directory = tmp_path / "long" / run.name
         directory.mkdir(parents=True)
-        contents = {"config": to_json(run.config()), "metadata": asdict(run.metadata()), "result": {"return_mean": 1.0}}
+        contents = {"config": to_json(run.config()), "metadata": asdict(run.metadata()), "result": result_of([1.0])}
         for file, content in contents.items():
             (directory / f"{file}.json").write_text(json.dumps(content))
     study = load_study(name)

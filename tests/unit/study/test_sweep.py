@@ -21,7 +21,7 @@ from yamame.tools.study.sweep import SweepReport, run_sweep
 
 TASK = ["sweep", "passive-tmaze", "--env.horizon", "3", "--env-steps", "128", "--eval.interval-env-steps", "60", *SMALL]
 RUNS = Path("sweeps/passive-tmaze")
-WRITTEN = {"lock", "metadata.json", "config.json", "metrics.jsonl", "result.json"}
+WRITTEN = {"lock", "metadata.json", "config.json", "metrics.jsonl", "result.json", "report.html"}
 """Files of a run of `FakeTrain`, and the lock of the start that was killed."""
 
 

@@ -1,6 +1,7 @@
 """Learning histories: a scripted learner becomes better, episodes are skipped whole, and runs become histories."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,12 +10,15 @@ import pytest
 
 import yamame
 from yamame.cli import main
+from yamame.config.serialization import to_json
 from yamame.data.schema import consistency_error
 from yamame.data.trajectory import Trajectory
 from yamame.data.verify import iter_valid_trajectories
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
 from yamame.envs.wind import WindConfig
 from yamame.errors import UserError
+from yamame.recipes import load_recipe
+from yamame.runs.directory import TASK
 from yamame.tools.histories import (
     ScriptedLearner,
     joined_history,
@@ -23,6 +27,7 @@ from yamame.tools.histories import (
     skip_episodes,
     write_histories,
 )
+from yamame.training.offline_remarks import offline_remarks
 
 ROOM = DarkKeyToDoorConfig(size=4, horizon=120, attempt_length=15)
 ROOM_FLAGS = ["--env.size", "4", "--env.horizon", "30", "--env.attempt-length", "10"]
@@ -92,6 +97,38 @@ def test_trials_of_a_run_become_one_history() -> None:
         np.testing.assert_array_equal(history.observation["observation"][part], trial.observation["observation"][:-1])
 
 
+def write_run(run: Path, env: DarkKeyToDoorConfig) -> Path:
+    """A run directory, as far as histories read it."""
+    write_histories(run / "replay", scripted_histories(env, ScriptedLearner(), count=2, seed=0), env)
+    recipe = load_recipe("dark-key-to-door")
+    (run / "config.json").write_text(json.dumps(to_json(recipe.make_config(env))), encoding="utf-8")
+    return run
+
+
+def test_histories_of_runs_have_the_task_of_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    envs = [DarkKeyToDoorConfig(size=4, horizon=30, attempt_length=10, room_seed=room) for room in range(2)]
+    runs = [str(write_run(tmp_path / f"room-{room}", env)) for room, env in enumerate(envs)]
+    start, end = ["data", "histories"], ["--output", str(tmp_path / "store"), "--from"]
+    for recipe, flags, message in (
+        ("dark-key-to-door", ["--env.size", "7"], "room-0 has env.size 4, not 7: histories have the task of their"),
+        ("dark-key-to-door", ["--env.horizon", "100"], "room-0 has env.horizon 30, not 100"),
+        ("dark-key-to-door", ["--env.room-seed", "0"], "room-1 has env.room_seed 1, not 0"),
+        ("dark-key-to-door", ["--env.sise", "4"], "did you mean --env.size?"),
+        ("wind", [], "room-0 is a run of dark-key-to-door-4x4, not of wind: leave it out"),
+    ):
+        assert main([*start, recipe, *flags, *end, *runs]) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "store").exists()
+    assert main([*start, "dark-key-to-door", "--env.size", "4", *end, *runs]) == 0
+    task = json.loads((tmp_path / "store" / TASK).read_text())
+    assert task == {name: value for name, value in to_json(envs[0]).items() if name != "room_seed"}
+    assert all(each.horizon == 30 for each in iter_valid_trajectories(tmp_path / "store", None))
+    assert offline_remarks([str(tmp_path / "store")], replace(envs[0], room_seed=None)) == []
+    assert main([*start, "--output", str(tmp_path / "one"), "--from", runs[1]]) == 0
+    assert json.loads((tmp_path / "one" / TASK).read_text()) == to_json(envs[1])
+
+
 @pytest.mark.slow
 def test_runs_in_a_fixed_room_are_distilled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two runs that each learn one room, their histories, and a run that learns from these."""
@@ -105,6 +142,9 @@ def test_runs_in_a_fixed_room_are_distilled(tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     assert main([*command, "--from", *map(str, runs), "--keep-every", "2"]) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    expected = to_json(DarkKeyToDoorConfig(size=4, horizon=30, attempt_length=10))
+    task = json.loads((store / TASK).read_text())
+    assert task == {name: value for name, value in expected.items() if name != "room_seed"}
     stored = list(iter_valid_trajectories(store, None))
     assert report["histories"] == len(stored) == 2 and report["steps"] == sum(map(len, stored)) > 60
     for history in stored:  # all attempts in one room
@@ -127,11 +167,13 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert main([*command, *flags]) == 2
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1
+    assert main(["data", "histories", *command[3:]]) == 2
+    assert "RECIPE is missing" in capsys.readouterr().err
     assert not (tmp_path / "store").exists()
     with pytest.raises(UserError, match="no script solves wind"):
         next(scripted_histories(WindConfig(), ScriptedLearner(), count=1, seed=0))
     with pytest.raises(UserError, match="nowhere"):
-        list(run_histories([tmp_path / "nowhere"], keep_every=1, horizon=3))
+        list(run_histories([tmp_path / "nowhere"], keep_every=1))
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").write_text("", encoding="utf-8")
     with pytest.raises(UserError, match="already exists"):

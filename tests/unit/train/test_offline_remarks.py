@@ -9,6 +9,7 @@ import pytest
 from yamame.config.serialization import to_json
 from yamame.data.store import ReplayStore
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
+from yamame.envs.popgym import PopgymConfig
 from yamame.envs.tmaze import PassiveTMazeConfig
 from yamame.tools.histories import ScriptedLearner, scripted_histories, write_histories
 from yamame.training.offline_remarks import offline_remarks
@@ -43,6 +44,12 @@ def test_of_a_run_and_of_its_store(run: Path) -> None:
     for source in (str(run), str(run / "replay")):
         assert offline_remarks([source], ROOM) == []
         assert offline_remarks([source], LARGER) == [f"the data in {source} is of another task: env.size 3, not 4"]
+
+
+def test_where_the_task_is_simulated_makes_no_other_task(run: Path) -> None:
+    own = PopgymConfig(name="AutoencodeEasy")
+    (run / "config.json").write_text(json.dumps({"env": to_json(own)}), encoding="utf-8")
+    assert offline_remarks([str(run)], replace(own, num_workers=2)) == []
 
 
 def test_of_another_environment(run: Path) -> None:

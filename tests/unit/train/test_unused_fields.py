@@ -14,12 +14,13 @@ from torch import Tensor
 import yamame
 from yamame.algorithms.selection import algorithm_config, available_algorithms
 from yamame.data.schema import TaskSpec
+from yamame.errors import UserError
 from yamame.nets import compute
 from yamame.nets.compute import ComputeConfig
 from yamame.nets.heads.actor import ActorConfig
 from yamame.recipes import config_from_flags, load_recipe, with_algorithm
 from yamame.training.components import resolve_run_compute
-from yamame.training.start import compute_remarks
+from yamame.training.start import unused_field_remarks
 from yamame.training.trained_run import load_trained_run
 
 CHANGED = {"probability_clip": (0.01, 0.9), "clip_evaluation": False, "gradient": "replicator"}
@@ -67,8 +68,46 @@ def test_compiling_what_an_algorithm_does_not_compile(name: str, monkeypatch: py
     config = replace(config, compute=ComputeConfig(device="cpu", compile="on"))
     assert resolve_run_compute(config).compile == (name not in NOT_COMPILED)
     expected = ["compute.compile has no effect with this algorithm"] if name in NOT_COMPILED else []
-    assert compute_remarks(config) == expected
-    assert compute_remarks(replace(config, compute=ComputeConfig(device="cpu"))) == []
+    assert unused_field_remarks(config) == expected
+    assert unused_field_remarks(replace(config, compute=ComputeConfig(device="cpu"))) == []
+
+
+@pytest.mark.parametrize("name", available_algorithms())
+def test_sampling_where_windows_are_cut_from_the_newest_trials(name: str) -> None:
+    recipe = with_algorithm(load_recipe("dark-key-to-door"), name)
+    assert unused_field_remarks(config_from_flags(recipe, (), [])) == []
+    flags = ["--replay.batch-size", "3", "--replay.cover-trial-ends", "--replay.prefer-rewarded-prob", "0.5"]
+    unused = ["batch_size", "prefer_rewarded_prob", "cover_trial_ends"] if name in NOT_COMPILED else []
+    expected = [f"replay.{field} has no effect with this algorithm" for field in unused]
+    assert unused_field_remarks(config_from_flags(recipe, (), flags)) == expected
+
+
+@pytest.mark.parametrize("name", NOT_COMPILED)
+@pytest.mark.parametrize("changes", [{"random_env_steps": 1}, {"random_end_prob": 0.5}, {"repeat_exponent": 2.0}])
+def test_random_actions_are_refused_on_policy(name: str, changes: dict[str, Any]) -> None:
+    config = config_from_flags(with_algorithm(load_recipe("passive-tmaze"), name), (), [])
+    with pytest.raises(UserError, match="must be NoExploration, without random steps"):
+        replace(config, exploration=replace(config.exploration, **changes))
+
+
+def test_fields_of_the_other_method_of_recurrent_sac() -> None:
+    def remarks_of(space: gymnasium.Space[object], **changes: object) -> list[str]:
+        config = algorithm_config("recurrent_sac")
+        learner = replace(config.learner, **changes)  # type: ignore[attr-defined]
+        found = replace(config, learner=learner).remarks(task_of(space))  # type: ignore[call-arg]
+        return [line.split()[0] for line in found if "no effect" in line]
+
+    box, choice = spaces.Box(-1.0, 1.0, (2,)), spaces.Discrete(3)
+    of_td3 = {"exploration_noise": 0.5, "actor_interval": 3}
+    assert remarks_of(box, **of_td3) == ["learner.exploration_noise", "learner.actor_interval"]
+    assert remarks_of(box, **of_td3, method="td3") == []
+    assert remarks_of(box, automatic_temperature=False) == []
+    assert remarks_of(box, automatic_temperature=False, method="td3") == ["learner.automatic_temperature"]
+    assert remarks_of(choice, target_entropy_fraction=0.5) == []
+    assert remarks_of(box, target_entropy_fraction=0.5) == ["learner.target_entropy_fraction"]
+    assert remarks("recurrent_sac", box, probability_clip=(0.01, 0.9)) == [
+        "agent.actor.probability_clip has no effect with this algorithm"
+    ]
 
 
 def trained(run_dir: Path, name: str, **changes: Any) -> tuple[dict[str, Tensor], float]:

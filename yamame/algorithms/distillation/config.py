@@ -80,6 +80,9 @@ class DistillationConfig(AlgorithmConfig, SupportsExport):
     @override
     def build_model(self, task: TaskSpec, *, context_length: int) -> DistillationAgent:
         action_space = policy_action_space(task.action_space)
+        encoder = self.agent.trajectory_encoder
+        if isinstance(encoder, TransformerConfig) and encoder.position_embedding == "learned":
+            raise UserError("learned positions end at the horizon, beyond which histories may go on: pass rotary ones")
         if self.learner.label_smoothing and isinstance(action_space, spaces.Box):
             raise UserError("--learner.label-smoothing is for discrete actions: leave it out for a Box")
         return DistillationAgent(

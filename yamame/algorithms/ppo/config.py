@@ -20,6 +20,7 @@ from yamame.algorithms.ppo.learner import PPO, PPOLearnerConfig
 from yamame.algorithms.ppo.values import PPOValues
 from yamame.collect.exploration import NoExploration
 from yamame.data.actions import policy_action_space, strip_action_mask
+from yamame.data.sampler import ReplayConfig
 from yamame.data.schema import TaskSpec
 from yamame.data.spaces import flatten_space
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
@@ -34,6 +35,17 @@ MIN_STEPS_PER_ITERATION = 256
 MAX_CONTEXT = 1024
 """Length up to which windows are whole trials, whatever the context length of the recipe: states of learning are then
 those of acting."""
+
+_SAMPLING_FIELDS = (
+    "batch_size",
+    "min_batch_transitions",
+    "unrewarded_keep_prob",
+    "prefer_rewarded_prob",
+    "prefer_rewarded_anneal_start_env_steps",
+    "prefer_rewarded_anneal_end_env_steps",
+    "cover_trial_ends",
+)
+"""Fields of `ReplayConfig` for windows that are sampled: here each iteration's are cut from its trials."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +62,11 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
     @override
     def is_on_policy(self) -> bool:
         return True
+
+    @property
+    @override
+    def unused_replay_fields(self) -> tuple[str, ...]:
+        return _SAMPLING_FIELDS
 
     @property
     @override
@@ -93,8 +110,7 @@ class PPOConfig(AlgorithmConfig, SupportsValues, SupportsExport):
             "deterministic_actions": False,
             "eval.choose_policy": True,
             "exploration": NoExploration(),
-            "replay.unrewarded_keep_prob": 1.0,
-            "replay.prefer_rewarded_prob": 0.0,
+            **{f"replay.{name}": getattr(ReplayConfig(), name) for name in self.unused_replay_fields},
             "replay.relabel.mode": "none",
         }
 

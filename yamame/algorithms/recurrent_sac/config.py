@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -43,6 +44,11 @@ LOG_TEMPERATURE_RANGE = 25.0
 """How far the logarithm of the temperature can move in a run, by which its default learning rate is chosen."""
 MAX_TEMPERATURE_LEARNING_RATE = 0.01
 """Largest default learning rate of the temperature; the smallest is that of Ni et al."""
+
+_OF_DISCRETE_SAC = ("target_entropy_fraction", "final_target_entropy_fraction")
+_OF_SAC = ("initial_temperature", "automatic_temperature", *_OF_DISCRETE_SAC)
+_OF_TD3 = ("exploration_noise", "target_noise", "target_noise_clip", "actor_interval")
+"""Fields of the learner that one method has, apart from those that `run_settings` derives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +118,15 @@ class RecurrentSACConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, Supp
     @override
     def remarks(self, task: TaskSpec, *, offline_only: bool = False) -> list[str]:
         leaves = flatten_space(strip_action_mask(task.observation_space, task.action_mask_key))
-        unused = self.agent.unused_actor_remarks("clip_evaluation", "gradient")
+        is_box = isinstance(task.action_space, spaces.Box)
+        unused = self.agent.unused_actor_remarks(
+            "clip_evaluation", "gradient", *(["probability_clip"] if is_box else [])
+        )
+        default, names = RecurrentSACLearnerConfig(), [*_OF_SAC]
+        if self.learner.method == "sac":
+            names = [*_OF_TD3, *(_OF_DISCRETE_SAC if is_box else [])]
+        changed = [name for name in names if getattr(self.learner, name) != getattr(default, name)]
+        unused += [f"learner.{name} has no effect with this method and these actions" for name in changed]
         return [*self.agent.timestep_encoder.remarks(leaves), *unused]
 
     @override

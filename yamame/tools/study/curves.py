@@ -68,7 +68,7 @@ def run_curve(
     metrics = read_metrics(run)
     lines = [line for line in metrics if line.get(metric) is not None]
     final = None if result is None else result.get(_RESULT_KEYS.get(metric, ""))
-    if result is not None and final is not None:
+    if result is not None and final is not None and x_axis in result:  # policy folders may lack wall seconds
         end = {**result, "env_steps": final_env_steps(result, metrics)}
         last_kept = end["env_steps"] - config.eval.interval_env_steps / 2
         lines = [*(line for line in lines if line["env_steps"] < last_kept), {x_axis: end[x_axis], metric: final}]

@@ -48,7 +48,7 @@ def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
     """Write files by name, each whole or not at all. Raises `UserError` if one cannot be written."""
     for name, text in texts.items():
         with wrap_os_errors(directory / name), replace_atomically(directory / name) as partial:
-            partial.write_text(text, encoding="utf-8")
+            partial.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files
 
 
 def image_links(plots: Iterable[Path]) -> str:

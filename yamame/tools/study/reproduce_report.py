@@ -1,10 +1,12 @@
 """Report of a reproduction: the scores of a study beside the paper's, its plots and those of its analyses."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from yamame.studies.base import Analysis, Study
+from yamame.envs.config import GoalEnvConfig
+from yamame.studies.base import Analysis, Panel, Study
 from yamame.tools.plots import save, stamp
 from yamame.tools.study.evaluations import EVALUATIONS, EvaluationCache
 from yamame.tools.study.execute import finished_result
@@ -32,15 +34,18 @@ def collect_panels(study: Study, arms: Sequence[PlannedArm], directory: Path) ->
     planned = {arm_key(each.arm): each for each in arms}
     cache = EvaluationCache(directory / EVALUATIONS)
     return [
-        PanelResults(
-            panel=panel,
-            arms=[
-                collect_arm(panel, arm, planned[arm_key(arm)].directories, cache, list(_notes(planned[arm_key(arm)])))
-                for arm in panel.arms
-            ],
-        )
+        _collect_panel(panel, [replace(planned[arm_key(arm)], arm=arm) for arm in panel.arms], cache)
         for panel in study.panels
     ]
+
+
+def _collect_panel(panel: Panel, arms: Sequence[PlannedArm], cache: EvaluationCache) -> PanelResults:
+    """Return the scores of a panel from the runs of its arms."""
+    max_goals = max(map(_num_goals, arms), default=0)
+    found = [
+        collect_arm(panel, each.arm, each.directories, cache, list(_notes(each)), max_goals=max_goals) for each in arms
+    ]
+    return PanelResults(panel=panel, arms=found)
 
 
 def panel_to_json(results: PanelResults) -> dict[str, Any]:
@@ -107,6 +112,12 @@ def draw_study(
             stamp(drawn, note)
         save(drawn, plots[-1])
     return plots
+
+
+def _num_goals(planned: PlannedArm) -> int:
+    """Return the maximum number of sub-goals of the instructions of an arm; 0 without instructions."""
+    env = planned.config.env if planned.config else None
+    return env.max_goals if isinstance(env, GoalEnvConfig) else 0
 
 
 def _notes(planned: PlannedArm) -> Iterator[str]:

@@ -93,8 +93,9 @@ class ArmResults:
         return mean_of(rates, is_rate=True) if rates else None
 
     def average(self, key: str) -> float | None:
-        """Return the mean of an entry of the results over seeds; None without finished runs."""
-        return fmean(float(run.result[key]) for run in self.runs) if self.runs else None
+        """Return the mean of an entry of the results over seeds; None without results that have it."""
+        values = [float(run.result[key]) for run in self.runs if run.result.get(key) is not None]
+        return fmean(values) if values else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,27 +125,38 @@ class PanelResults:
 
 
 def collect_arm(
-    panel: Panel, arm: Arm, directories: Sequence[Path], cache: EvaluationCache, notes: Sequence[str] = ()
+    panel: Panel,
+    arm: Arm,
+    directories: Sequence[Path],
+    cache: EvaluationCache,
+    notes: Sequence[str] = (),
+    *,
+    max_goals: int = 0,
 ) -> ArmResults:
-    """Return the scores of the finished runs among some run directories."""
-    runs = [_read_run(panel, each, result, cache) for each in directories if (result := finished_result(each))]
+    """Return the scores of the finished runs among some run directories.
+
+    Runs whose instructions have fewer than `max_goals` sub-goals have no score in a panel of sampled instructions.
+    """
+    runs = [
+        _read_run(panel, each, result, cache, max_goals) for each in directories if (result := finished_result(each))
+    ]
     without_score = [run.note for run in runs if run.note][:1] if runs or notes else ["no finished runs"]
     finished = next((each for each in directories if finished_result(each)), None)
     return ArmResults(
         arm=arm,
         runs=sorted(runs, key=lambda run: run.seed),
-        random_score=None if finished is None else _random_score(panel, finished),
+        random_score=None if finished is None else _random_score(panel, finished, max_goals),
         random_attempt=None if finished is None else _random_attempt(panel, finished),
         notes=[*notes, *without_score],
     )
 
 
-def _random_score(panel: Panel, run: Path) -> float | None:
-    baseline = random_baseline(run)
-    if baseline is None or panel.instructions:
+def _random_score(panel: Panel, run: Path, max_goals: int) -> float | None:
+    baseline, config = random_baseline(run), read_config(run)
+    if baseline is None or panel.instructions or _fewer_goals(config, max_goals):
         return None
     score = baseline["success_rate"] if panel.score == "success_rate" else baseline["return_mean"]
-    return None if score is None else float(score) / _mean_goals(panel, read_config(run))
+    return None if score is None else float(score) / _mean_goals(panel, config)
 
 
 def _random_attempt(panel: Panel, run: Path) -> float | None:
@@ -152,10 +164,12 @@ def _random_attempt(panel: Panel, run: Path) -> float | None:
     return None if baseline is None else fmean(baseline["return_per_attempt"])
 
 
-def _read_run(panel: Panel, run: Path, result: RunResult, cache: EvaluationCache) -> FinishedRun:
+def _read_run(panel: Panel, run: Path, result: RunResult, cache: EvaluationCache, max_goals: int) -> FinishedRun:
     config = read_config(run)
     score, note = None, ""
     try:
+        if not panel.instructions and (fewer := _fewer_goals(config, max_goals)):
+            raise _InstructionError(fewer)
         score = _score(panel, run, config, result, cache)
     except _InstructionError as missing:
         note = str(missing)
@@ -209,5 +223,13 @@ def _mean_goals(panel: Panel, config: RunConfig) -> float:
     return (1 + config.env.max_goals) / 2
 
 
+def _fewer_goals(config: RunConfig, max_goals: int) -> str:
+    """Return why the instructions that a run samples are not those of its panel; "" if they are."""
+    if not isinstance(config.env, GoalEnvConfig) or config.env.max_goals >= max_goals:
+        return ""
+    own = f"{config.env.max_goals} sub-goal" + ("s" if config.env.max_goals > 1 else "")
+    return f"not compared, since its instructions have up to {own}, those of other arms up to {max_goals}"
+
+
 class _InstructionError(Exception):
-    """An arm cannot have an instruction."""
+    """An arm cannot have an instruction, or samples others."""

@@ -1,8 +1,10 @@
 """API of configs: hyperparameters that differ between runs, and differences between some of them."""
 
+import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from starlette.requests import Request
@@ -17,27 +19,51 @@ from yamame.tools.viewer.runs import run_ids
 from yamame.tools.web.finite_json import FiniteJSONResponse
 
 MAX_VALUE_LENGTH = 300
+"""Letters of a value that are shown."""
 MAX_FIELDS = 2000
 MAX_COMPARED = 8
 MAX_COLUMNS = 50
 """Hyperparameters whose values one request gives."""
 _TASK = "env.type"
 _MISSING = "–"
+_SAME_LETTERS = 20
+"""Equal letters that are shown before the first difference of long values."""
 
 Fields = Mapping[str, str]
-"""Path of a field -> its value as JSON, shortened."""
+"""Path of a field -> its value as JSON; of a long value, what is shown of it and a digest of all of it."""
 
 
 def flatten(content: Mapping[str, Any]) -> dict[str, str]:
-    """Return the JSON of every leaf by its path. Raises `UnreadableError`."""
+    """Return the JSON of every leaf by its path, however long. Raises `UnreadableError`."""
     found: dict[str, str] = {}
     for path, value in leaves(content):
         try:
-            text = json.dumps(value)
+            found[printable(path)] = json.dumps(value)
         except RecursionError as problem:
             raise UnreadableError("a config is nested too deeply to be compared") from problem
-        found[printable(path)] = text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"
     return found
+
+
+def shorten(text: str, start: int = 0) -> str:
+    """Return at most `MAX_VALUE_LENGTH` letters of a text, from its index `start` on."""
+    part = ("…" if start else "") + text[start:]
+    return part if len(part) <= MAX_VALUE_LENGTH else part[: MAX_VALUE_LENGTH - 1] + "…"
+
+
+def shorten_to_difference(values: Sequence[str]) -> list[str]:
+    """Shorten the JSON of one field in several configs so that the first difference is shown."""
+    different = set(values) - {_MISSING}
+    letters = zip(min(different), max(different), strict=False)  # all others begin as these two do
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], letters)) if len(different) > 1 else 0
+    start = max(0, same - _SAME_LETTERS) if same + _SAME_LETTERS > MAX_VALUE_LENGTH else 0
+    return [value if value == _MISSING else shorten(value, start) for value in values]
+
+
+def _with_digest(text: str) -> str:
+    """Return a text, or a long one shortened and with a digest of all of it, so that memory is bounded."""
+    if len(text) <= MAX_VALUE_LENGTH:
+        return text
+    return shorten(text) + hashlib.sha256(text.encode()).hexdigest()
 
 
 def _read_fields(entry: RunEntry, signatures: Signatures) -> Fields:
@@ -51,7 +77,7 @@ def _read_fields(entry: RunEntry, signatures: Signatures) -> Fields:
         fields = {}
     if len(fields) > MAX_FIELDS:
         fields = {}
-    return {sys.intern(path): sys.intern(value) for path, value in fields.items()}  # most runs share them
+    return {sys.intern(path): sys.intern(_with_digest(value)) for path, value in fields.items()}  # most runs share them
 
 
 def differing_fields(configs: Sequence[Fields]) -> list[dict[str, Any]]:
@@ -83,7 +109,8 @@ def routes(index: RunIndex) -> list[Route]:
         configs = {entry.run_id: fields for entry, fields in zip(entries, cache.get(entries), strict=True)}
         chosen = request.query_params.getlist("field")[:MAX_COLUMNS]
         values = {
-            path: {run_id: config[path] for run_id, config in configs.items() if path in config} for path in chosen
+            path: {run_id: config[path][:MAX_VALUE_LENGTH] for run_id, config in configs.items() if path in config}
+            for path in chosen
         }
         return FiniteJSONResponse({"fields": differing_fields(list(configs.values()))[:MAX_FIELDS], "values": values})
 
@@ -106,7 +133,7 @@ def routes(index: RunIndex) -> list[Route]:
         return FiniteJSONResponse(
             {
                 "runs": [{"id": entry.run_id, "name": entry.name} for entry in entries],
-                "differences": differing,
+                "differences": [{**row, "values": shorten_to_difference(row["values"])} for row in differing],
                 "same": len(rows) - len(differing),
             }
         )

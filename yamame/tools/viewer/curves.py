@@ -66,7 +66,7 @@ class Selection:
     def series(self, *, grouped: bool) -> list[Series]:
         """Return the series in the order of the runs; `grouped` joins the seeds of one experiment.
 
-        A group has one run for each seed: the one with the most environment steps.
+        A group has one run for each seed: the longest one, as in figures.
         """
         if not grouped:
             return [Series(series_id=run.entry.run_id, label=run.entry.name, runs=[run]) for run in self.runs]
@@ -112,9 +112,12 @@ def _seed(run: SelectedRun) -> int | str:
     return run.entry.run_id if run.summary.seed is None else run.summary.seed
 
 
-def _length(run: SelectedRun) -> float:
-    """Return the environment steps; 0 if the file of the metrics has NaN for them."""
-    return 0.0 if math.isnan(run.summary.env_steps) else run.summary.env_steps
+def _length(run: SelectedRun) -> tuple[float, bool]:
+    """Return the last logged environment steps, and whether the run is finished.
+
+    Offline runs log those of their schedule; their results have none.
+    """
+    return run.metrics.last_env_steps, run.summary.state == "finished"
 
 
 def _label(runs: Sequence[SelectedRun]) -> str:

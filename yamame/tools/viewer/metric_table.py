@@ -150,6 +150,12 @@ class MetricTable:
             return list(self._content.values)
 
     @property
+    def last_env_steps(self) -> float:
+        """Largest logged number of environment steps; 0 without lines."""
+        with self._lock:
+            return max(self._content.axes["env_steps"], default=0.0)
+
+    @property
     def num_bytes(self) -> int:
         """Size in memory."""
         with self._lock:

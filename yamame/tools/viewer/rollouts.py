@@ -16,14 +16,14 @@ from starlette.routing import Route
 from yamame.config.named_code import caller_module_names, without_environments
 from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError
-from yamame.runs.checkpoint import STATE, TENSORS, list_checkpoints
+from yamame.runs.checkpoint import MANIFEST, STATE, TENSORS, list_checkpoints
 from yamame.runs.directory import BEST, CHECKPOINTS, CONFIG, LATEST, METADATA, MILESTONES, RESULT, SPACES
 from yamame.tools.options import config_with_env
 from yamame.tools.run_groups import checkpoint_updates
 from yamame.tools.trial_recording import record_trial
 from yamame.tools.viewer.player_process import PlayerProcess
 from yamame.tools.viewer.recording_json import UniqueFrames, recording_to_json
-from yamame.tools.viewer.run_index import MAX_JSON_BYTES, RunIndex
+from yamame.tools.viewer.run_index import MAX_JSON_BYTES, RunIndex, UnreadableError, open_regular_file
 from yamame.tools.web.finite_json import FiniteJSONResponse
 from yamame.training.evaluate import EVALUATION_SEED
 from yamame.training.run_files import read_config, read_result
@@ -148,6 +148,8 @@ class _Query:
     """`latest`, `best`, or the path of a milestone."""
     path: Path
     """Folder of the checkpoint at the time of the request."""
+    digest: str
+    """Of its content, by its manifest: a run that was trained anew in place is another one."""
     seed: int
     instruction: str
     deterministic: bool | None
@@ -170,6 +172,7 @@ class _Query:
             env=env,
             checkpoint=checkpoint if checkpoint in (LATEST, "best") else str(checkpoints[checkpoint]),
             path=checkpoints[checkpoint],
+            digest=_digest(checkpoints[checkpoint]),
             seed=int(seed),
             instruction=query.get("instruction", "").strip()[:_MAX_INSTRUCTION],
             deterministic=_MODES[mode],
@@ -210,6 +213,15 @@ def _check_each_file(directory: Path) -> None:
         limit = _MAX_BYTES.get(path.name, MAX_JSON_BYTES)
         if path.is_file() and path.stat().st_size > limit:
             raise UserError(f"{path.relative_to(directory)} is larger than {limit >> 20:,} MiB and was not read")
+
+
+def _digest(checkpoint: Path) -> str:
+    """Return a digest of a checkpoint's manifest, which has the checksums of all else; "" if it cannot be read."""
+    try:
+        with open_regular_file(checkpoint / MANIFEST) as file:
+            return hashlib.sha256(file.read(MAX_JSON_BYTES)).hexdigest()
+    except (OSError, UnreadableError):
+        return ""  # playing it says what is wrong
 
 
 def _checkpoints(directory: Path) -> dict[str, Path]:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from yamame.runs.directory import CONFIG, METADATA, RESULT
 from yamame.runs.shared_policy import is_policy_folder
-from yamame.tools.viewer.configs import MAX_FIELDS, flatten
+from yamame.tools.viewer.configs import MAX_FIELDS, flatten, shorten, shorten_to_difference
 from yamame.tools.viewer.run_index import (
     RunIndex,
     UnknownRunError,
@@ -49,7 +49,9 @@ def _config_rows(config: Mapping[str, Any], overrides: Any) -> list[dict[str, An
         path = field.removeprefix("algorithm.")  # its fields are flags without the prefix
         parts = path.split(".")
         is_changed = any(".".join(parts[:count]) in changed for count in range(1, len(parts) + 1))
-        rows.append({"field": field, "value": value, "changed": is_changed, "default": defaults.get(path)})
+        default = defaults.get(path)
+        value, *shown = shorten_to_difference([value] if default is None else [value, default])
+        rows.append({"field": field, "value": value, "changed": is_changed, "default": shown[0] if shown else None})
     return rows
 
 
@@ -95,6 +97,7 @@ def routes(index: RunIndex, summaries: SummaryCache, *, read_only: bool) -> list
                 found[name] = {}
         metadata = found[METADATA]
         command, expected = metadata.get("command"), metadata.get("expected")
+        results = dict(itertools.islice(flatten(found[RESULT]).items(), MAX_FIELDS))
         return FiniteJSONResponse(
             {
                 "summary": summary.to_json(),
@@ -102,7 +105,7 @@ def routes(index: RunIndex, summaries: SummaryCache, *, read_only: bool) -> list
                 "command": printable(command[:MAX_COMMAND]) if isinstance(command, str) else "",
                 "expected": printable(expected[:MAX_COMMAND]) if isinstance(expected, str) else "",
                 "config": _config_rows(found[CONFIG], metadata.get("overrides"))[:MAX_FIELDS],
-                "results": dict(itertools.islice(flatten(found[RESULT]).items(), MAX_FIELDS)),
+                "results": {name: shorten(value) for name, value in results.items()},
                 "files": _list_files(entry.path),
             }
         )
