@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import io
 import json
 import os
 import re
@@ -56,9 +57,7 @@ def main(args: Sequence[str] | None = None) -> int:
         Exit code. 0: success, or a run stopped by a signal; 1: failed runs of a sweep, corrupted data or a lost process
         of a run; 2: invalid input, with a one-line message; 130: interrupted.
     """
-    if os.name == "nt":  # the code page of a pipe lacks some characters
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    _print_any_text()
     try:
         parser = _parser()
         if "_ARGCOMPLETE" in os.environ:  # set by the shell for the Tab key
@@ -94,6 +93,17 @@ def main(args: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _print_any_text() -> None:
+    """Let both output streams print all text: names of files can be any bytes, and some encodings lack characters."""
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper):  # of a caller of `main`
+            continue
+        if os.name == "nt":
+            stream.reconfigure(errors="replace")
+        elif stream.errors == "strict" or (stream.errors, stream.encoding) == ("surrogateescape", "ascii"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _with_nearest_option(error: UnknownFlagError, parser: argparse.ArgumentParser) -> UnknownFlagError:

@@ -211,7 +211,7 @@ class Collector:
                 completed += [(env, self._trajectory(env, step, is_interrupted=True)) for env in interrupted]
             ended_E |= step.failed
         # 4. forget the rows of the trials that ended, and prepare the next input
-        self._first_row_E[ended_E] = self._row
+        self._first_row_E[ended_E | ((now.time == 0) & ~step.is_transition)] = self._row
         for frames in self._frames.values():
             frames.clear(ended_E)
         self._last_goals = step.goals

@@ -96,9 +96,13 @@ def summarize_trial(trajectory: Trajectory) -> TrialSummary:
 
 
 def success_rate(trials: Iterable[TrialSummary]) -> float | None:
-    """Fraction of successful trials among those with a success signal; None if there are none."""
-    successes = [trial.success for trial in trials if trial.success is not None]
-    return float(np.mean(successes)) if successes else None
+    """Fraction of successful trials; None if none has a success signal.
+
+    Trials without a signal count as failed if another has one: environments may signal success alone.
+    """
+    successes = [trial.success for trial in trials]
+    has_signal = any(success is not None for success in successes)
+    return float(np.mean([bool(success) for success in successes])) if has_signal else None
 
 
 def mean_per_attempt(returns: Sequence[Sequence[float]]) -> list[float]:

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Float32, Float64, Int64, Shaped
 
-from yamame.data.spaces import Keys, flatten_space, leaf_name, walk_space
+from yamame.data.spaces import Keys, flatten_space, leaf_name, ordered_parts, walk_space
 from yamame.errors import UserError
 
 ActionLeaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
@@ -134,6 +134,19 @@ def is_allowed(
     """Whether each row of a mask allows the choices of all components."""
     parts = zip(split_mask(mask_EA, sizes), action_EC.T, strict=True)
     return np.logical_and.reduce([np.take_along_axis(mask_EK, one_E[:, None], 1)[:, 0] for mask_EK, one_E in parts])
+
+
+def declared_positions(space: spaces.Space[Any]) -> Int64[np.ndarray, "A"]:
+    """Return where each choice, in the order of `walk_space`, is if the parts of Dicts are in the order declared."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return np.arange(sum(num_choices(space)))
+    declared = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    starts, end = {}, 0
+    for key, part in declared:
+        starts[key] = end
+        end += sum(num_choices(part))
+    parts = [starts[key] + declared_positions(part) for key, part in ordered_parts(space)]
+    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def strip_action_mask(observation_space: spaces.Space[Any], key: str) -> spaces.Space[Any]:

@@ -12,12 +12,16 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Shaped
+from jaxtyping import Bool, Int64, Shaped
 
 from yamame.data.actions import (
     ACTION_MASK_KEY,
     NativeAction,
     NativeActionSpace,
+    declared_positions,
+    has_allowed_action,
+    is_allowed,
+    num_choices,
     policy_action_space,
     to_env_action,
 )
@@ -270,7 +274,8 @@ def _episodes(trajectories: Iterable[Trajectory], task: TaskSpec) -> Iterator[An
     for trajectory in trajectories:
         leaves = dict(trajectory.observation)
         if ACTION_MASK_KEY in leaves:
-            leaves.setdefault(task.action_mask_key, leaves[ACTION_MASK_KEY])
+            in_walk_order, positions = leaves.pop(ACTION_MASK_KEY), declared_positions(task.action_space)
+            leaves[task.action_mask_key] = in_walk_order[:, np.argsort(positions)]
         yield EpisodeBuffer(
             observations=to_env_observation(task.observation_space, leaves),
             actions=to_env_action(task.action_space, trajectory.action),
@@ -342,16 +347,21 @@ def _trajectory(episode: Any, dataset: Any, task: TaskSpec) -> Trajectory:
         name: leaf.astype(stored_dtype(leaves[name]), copy=False) if name in leaves and leaf.dtype.kind == "f" else leaf
         for name, leaf in flatten_observation(dataset.observation_space, episode.observations).items()
     }
-    mask = observation.pop(task.action_mask_key, None) if task.action_mask_key else None
-    mask = infos.get("action_mask") if mask is None else mask
+    key, positions = task.action_mask_key, declared_positions(task.action_space)
+    mask = observation.pop(key, None) if key else None
+    if mask is None:
+        mask = infos.get(key if metadata is None else ACTION_MASK_KEY)
+        positions = positions if metadata is None else np.arange(len(positions))
     if mask is not None:
-        observation[ACTION_MASK_KEY] = np.asarray(mask).reshape(length + 1, -1) != 0
+        observation[ACTION_MASK_KEY] = _masks(mask, positions, length, episode)
     success = np.asarray(infos["success"], np.bool_)[-length:] if "success" in infos else None
     terminated, truncated = (np.asarray(flags, np.bool_) for flags in (episode.terminations, episode.truncations))
     if metadata is None:
         metadata = {"task": dataset.spec.dataset_id, "horizon": task.horizon}
         start = np.arange(length + 1) == 0
         action = from_env_action(task.action_space, episode.actions)
+        if mask is not None:
+            _check_masks(observation[ACTION_MASK_KEY], action.reshape(length, -1), task, episode)
     else:
         observation = {name: observation[name] for name in metadata.pop("leaves")}
         start = np.asarray(infos["episode_start"], np.bool_)
@@ -367,3 +377,24 @@ def _trajectory(episode: Any, dataset: Any, task: TaskSpec) -> Trajectory:
         success=success,
         **metadata,
     )
+
+
+_MEND_MASKS = "correct the dataset, or set env.action_mask_key to '' to ignore masks"
+
+
+def _masks(mask: Any, positions: Int64[np.ndarray, "A"], length: int, episode: Any) -> Bool[np.ndarray, "tokens A"]:
+    mask = np.asarray(mask).reshape(length + 1, -1) != 0
+    if mask.shape[1] != len(positions):
+        found, expected = mask.shape[1], len(positions)
+        raise UserError(f"episode {episode.id} has masks of {found} entries for {expected} choices: {_MEND_MASKS}")
+    return mask[:, positions]
+
+
+def _check_masks(
+    mask: Bool[np.ndarray, "tokens A"], action_TC: Int64[np.ndarray, "T C"], task: TaskSpec, episode: Any
+) -> None:
+    """Raise `UserError` if a mask forbids the action taken; after the last one, allow all if none is allowed."""
+    sizes = num_choices(task.action_space)
+    mask[-1] |= not has_allowed_action(mask[-1:], sizes)[0]
+    for step in np.flatnonzero(~is_allowed(action_TC, sizes, mask[:-1]))[:1]:
+        raise UserError(f"episode {episode.id} forbids by its mask the action of step {step}: {_MEND_MASKS}")

@@ -107,7 +107,7 @@ def encode_text(space: spaces.Text, texts: Any, name: str = DEFAULT_KEY) -> Toke
 
     Raises `OutOfSpaceError` if a text is too long or has a character that is not in the space.
     """
-    array = np.asarray(texts)
+    array = np.asarray(texts, np.object_)  # arrays of characters drop a NUL at the end
     rows = [_tokens(space, str(text), name, row) for row, text in enumerate(array.flatten())]
     return np.array(rows, stored_dtype(space)).reshape(*array.shape, space.max_length)
 

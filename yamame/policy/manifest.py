@@ -49,7 +49,7 @@ class PolicyManifest:
     yamame_version: str
     task: str
     env_steps: int
-    """Environment steps of the checkpoint."""
+    """Environment steps of the checkpoint; 0 if it was trained on stored data alone."""
     updates: int
     """Updates of the checkpoint."""
     weights_digest: str

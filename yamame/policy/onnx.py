@@ -170,7 +170,7 @@ def _open_session(path: Path) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4  # the exception says it
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
     except Exception as problem:  # a corrupted file makes onnxruntime raise exceptions of many kinds
         raise UserError(f"{path} is not an ONNX file that onnxruntime reads ({problem})") from problem
 

@@ -128,8 +128,8 @@ def stamp(figure: "Figure", text: str) -> None:
 
 
 def plain(text: str) -> str:
-    """Escape dollar signs, which would start a formula."""
-    return text.replace("$", r"\$")
+    """Escape dollar signs, which would start a formula, and bytes of file names that are no text."""
+    return text.encode(errors="backslashreplace").decode().replace("$", r"\$")
 
 
 def legend_below(axes: "Axes") -> None:

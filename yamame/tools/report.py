@@ -82,7 +82,7 @@ def write_report(run_dir: Path) -> None:
         data = collect_report(run_dir, result, baseline)
         for name, text in ((REPORT, render_markdown(data)), (REPORT_HTML, render_html(data, run_dir))):
             with replace_atomically(run_dir / name) as partial:
-                partial.write_text(text, encoding="utf-8")
+                partial.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files
     except Exception as problem:  # a full disk, a file that was edited, or whatever plotting may raise
         reason, quoted = describe_error(problem), shlex.quote(str(run_dir))
         print(f"cannot write the report ({reason}); yamame resume {quoted} writes it again", file=sys.stderr)

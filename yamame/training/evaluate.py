@@ -172,10 +172,11 @@ def _aggregate(trials: list[TrialSummary], confidence_seed: int) -> EvalResult:
 def _success_per_attempt(
     trials: list[TrialSummary], max_attempts: int
 ) -> tuple[list[float] | None, list[tuple[float, float]] | None]:
-    signaled = [np.asarray(trial.success_per_attempt, float) for trial in trials if trial.success is not None]
-    if not signaled:
+    if all(trial.success is None for trial in trials):
         return None, None
-    success_TA = _pad_attempts(signaled)[:, :max_attempts]
+    # without a signal, in a task that has one, nothing succeeded
+    of_trials = [trial.success_per_attempt or [False] * len(trial.return_per_attempt) for trial in trials]
+    success_TA = _pad_attempts([np.asarray(each, float) for each in of_trials])[:, :max_attempts]
     successes, trials_A = np.nansum(success_TA, axis=0), np.sum(~np.isnan(success_TA), axis=0).astype(np.float64)
     return (successes / trials_A).tolist(), _pairs(*wilson_ci95(successes, trials_A))
 

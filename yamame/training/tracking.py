@@ -59,9 +59,9 @@ class Tracking:
             return
         write_json(self._directory / TRACKING, asdict(replace(stored, trackers=trackers, env_steps=env_steps)))
         arguments = {
-            "name": self._directory.resolve().name,
+            "name": _encodable(self._directory.resolve().name),
             "run_id": stored.run_id,
-            "config": flatten_config(config),
+            "config": {path: _encodable(value) for path, value in flatten_config(config).items()},
         }
         deadline = time.monotonic() + START_SECONDS
         with redirect_stdout(sys.stderr):  # what trackers print
@@ -139,6 +139,13 @@ class _TrackerThread:
             _report(self.name, describe_error(error))
         finally:
             self.started.set()
+
+
+def _encodable(value: Any) -> Any:
+    """Return text, also in sequences, with escapes for the bytes of file names that are no text."""
+    if isinstance(value, list | tuple):
+        return [_encodable(part) for part in value]
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _report(name: str, problem: str) -> None:

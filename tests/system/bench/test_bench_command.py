@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,32 @@ def test_end_to_end_takes_the_flags_of_its_recipe(capsys: pytest.CaptureFixture[
     assert said["config"]["recipe_flags"] == flags and said["config"]["env_steps"] == 64
 
 
+def test_end_to_end_takes_the_compute_flags_of_its_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--agent.trajectory-encoder.d-model", "8", "--agent.trajectory-encoder.num-heads", "2", "--num-envs", "4"]
+    compute = ["--compute.device=cpu", "--compute.dtype", "bfloat16", "--compute.compile", "off"]
+    chunks = ["--compute.chunk-tokens", "64"]
+    flags = ["--env.horizon", "3", "--replay.batch-size", "2", *small]
+    said = bench(capsys, "end-to-end", "--env-steps", "16", "--repeats", "1", *flags, *compute, *chunks)
+    resolved = said["config"]["compute"]
+    assert (resolved["dtype"], resolved["device"], resolved["chunk_tokens"]) == ("bfloat16", "cpu", 64)
+    assert (said["config"]["dtype"], said["config"]["compile"]) == ("bfloat16", "off")
+    assert said["config"]["recipe_flags"] == [*flags, *chunks]
+
+
+@pytest.mark.parametrize(
+    ("flag", "field", "value"),
+    [
+        ("--compute.compile", "compile", "on"),
+        ("--compute.compile=off", "compile", "off"),
+        ("--compute.dtype=bfloat16", "dtype", "bfloat16"),
+    ],
+)
+def test_compute_flags_of_a_recipe_are_those_of_the_benchmark(flag: str, field: str, value: str) -> None:
+    run = benchmarks.parse_benchmark("end-to-end", ["--env.horizon", "3", flag, "--seed", "1"])
+    assert isinstance(run, partial) and run.args == (["--env.horizon", "3", "--seed", "1"],)
+    assert getattr(run.func.__self__, field) == value  # type: ignore[attr-defined]
+
+
 def test_without_json_there_is_a_short_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "learner", *QUICK]) == 0
     out, err = capsys.readouterr()
@@ -132,6 +159,14 @@ def test_threads_are_set(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         (["replay", "--store-dir", "/no/such/folder"], "is not a directory"),
         (["end-to-end", "--recipe", "passive-tmze"], "did you mean 'passive-tmaze'?"),
         (["end-to-end", "--env.horizn", "5"], "did you mean --env.horizon?"),
+        (["end-to-end", "--repeats", "-1"], "--repeats must be at least 1"),
+        (["end-to-end", "--eval.trials", "7"], "--eval.trials has no effect: the runs of this benchmark make no eval"),
+        (["end-to-end", "--eval.interval_env_steps=10"], "--eval.interval-env-steps has no effect"),
+        (["end-to-end", "--num-learners", "2"], "--num-learners has no effect"),
+        (["end-to-end", "--offline.total-updates", "5"], "--offline.total-updates has no effect"),
+        (["end-to-end", "--ray.num-collectors", "2"], "requires a cluster"),
+        (["end-to-end", "--compute.devise", "cpu"], "did you mean --compute.device?"),
+        (["collector", "--workers", "2"], "--workers is for popgym:NAME alone, not passive-tmaze"),
         (["lerner"], "did you mean 'learner'?"),
         ([], "pass learner, collector, replay or end-to-end"),
     ],

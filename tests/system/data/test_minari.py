@@ -176,6 +176,41 @@ def test_datasets_of_others(tmp_path: Path) -> None:
     assert trajectory.success.tolist() == [False, False, True]
 
 
+PARTS = spaces.Dict([("turn", spaces.Discrete(3)), ("grip", spaces.Discrete(2))])
+"""Declared in another order than that of the components of an action, which is by name."""
+DECLARED, WALKED = [0, 0, 1, 1, 0], [1, 0, 0, 0, 1]
+
+
+def test_masks_of_others_are_in_the_order_that_a_dict_declares(tmp_path: Path) -> None:
+    actions = {"turn": np.full(3, 2), "grip": np.zeros(3, np.int64)}
+    bare = spaces.Box(-9, 9, (2,), np.float64)
+    masks = np.array([DECLARED] * 3 + [[0] * 5])
+    infos = {"legal": masks, "action_mask": 1 - masks}
+    foreign(tmp_path / "in-infos", PARTS, actions, infos=infos)
+    (read,) = read_trajectories("in-infos", task(PARTS, bare, "legal"))
+    assert read.observation[ACTION_MASK_KEY].tolist() == [[bool(each) for each in WALKED]] * 3 + [[True] * 5]
+    (unmasked,) = read_trajectories("in-infos", task(PARTS, bare, ""))
+    assert ACTION_MASK_KEY not in unmasked.observation
+    with pytest.raises(UserError, match=r"^episode 0 forbids by its mask the action of step 0"):
+        list(read_trajectories("in-infos", task(PARTS, bare)))
+    foreign(tmp_path / "short", PARTS, actions, infos={"action_mask": masks[:, :4]})
+    with pytest.raises(UserError, match="masks of 4 entries for 5 choices"):
+        list(read_trajectories("short", task(PARTS, bare)))
+
+
+def test_masks_of_observations_are_exported_in_the_order_that_a_dict_declares() -> None:
+    space = spaces.Dict({"legal": spaces.MultiBinary(5), "x": spaces.Box(-1, 1, (2,), np.float32)})
+    of = task(PARTS, space, "legal")
+    trajectory = example(of, 1)
+    observation = {"x": trajectory.observation["x"], ACTION_MASK_KEY: np.array([WALKED] * (len(trajectory) + 1)) != 0}
+    export_trajectories([replace(trajectory, observation=observation)], of, "./observed")
+    assert (minari.MinariDataset("observed")[0].observations["legal"] == DECLARED).all()
+    assert_same(next(read_trajectories("./observed", of)).observation, observation)
+    hidden = task(PARTS, spaces.Dict({"x": space["x"]}))  # the mask is in the infos
+    export_trajectories([replace(trajectory, observation=observation)], hidden, "./hidden")
+    assert_same(next(read_trajectories("./hidden", hidden)).observation, observation)
+
+
 def test_what_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
     box = spaces.Box(-2.0, 2.0, (1,), np.float32)
     bare = spaces.Box(-9, 9, (2,), np.float32)

@@ -1,5 +1,6 @@
 """An exported policy acts as the policy that it was exported from."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,14 @@ import numpy as np
 import pytest
 from exported_runs import CONTINUOUS, EVERYTHING, FACTORED, VECTOR, empty_memory, load_step, staggered_times
 from gymnasium import spaces
+from solved_tmaze import solved_tmaze
 
 import yamame
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.observations import flatten_observation
+from yamame.run_config import OfflineConfig
+from yamame.tools.export.policy import export_policy
+from yamame.training.trained_run import load_trained_run
 
 pytestmark = pytest.mark.slow
 
@@ -97,6 +102,13 @@ def test_a_thousand_steps_over_eight_environments(case: Any, suffix: str, tmp_pa
             assert action.dtype == leaf.dtype
         shown.append(_check_distribution(policy, found))
     assert np.std(shown, axis=(0, 1)).max() > 0.01, "the distribution does not depend on what the agent sees"
+
+
+def test_a_policy_of_stored_data_alone_has_made_no_environment_steps(tmp_path: Path) -> None:
+    run = load_trained_run(solved_tmaze(tmp_path))
+    offline = replace(run, config=replace(run.config, offline=OfflineConfig(data=("elsewhere",))))
+    made = [export_policy(each, tmp_path / "policy.pt2").env_steps for each in (run, offline)]
+    assert made == [run.checkpoint.state["env_steps"], 0] and made[0] > 0
 
 
 @pytest.mark.parametrize("model", ["gru", pytest.param("transformer", marks=pytest.mark.thorough)])

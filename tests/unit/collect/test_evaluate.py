@@ -122,3 +122,10 @@ def test_same_seed_same_evaluation():
         ).to_json()
 
     assert run() == run()
+
+
+def test_a_task_that_signals_success_alone_has_the_success_rate_of_all_trials():
+    trials = [TrialSummary(length=2, return_per_attempt=[1.0, 0.0], success=None) for _ in range(3)]
+    trials.append(TrialSummary(length=1, return_per_attempt=[1.0], success=True, success_per_attempt=[True]))
+    result = _aggregate(trials, 0)
+    assert (result.success_rate, result.success_per_attempt) == (0.25, [0.25, 0.0])

@@ -86,3 +86,9 @@ def test_successes_belong_to_their_attempts():
     assert summary.success is True and summary.success_per_attempt == [True, False, True]
     silent = summarize_trial(trial([1, 2], [4]))
     assert silent.success is None and silent.success_per_attempt is None
+
+
+def test_trials_without_a_signal_failed_if_another_one_signals_success():
+    statistics = TrialStats()
+    statistics.extend([summarize_trial(trial([1, 2])), summarize_trial(trial([1], success=[True]))])
+    assert statistics.metrics()["rollout/success_rate"] == 0.5

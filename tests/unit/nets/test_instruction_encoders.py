@@ -55,6 +55,16 @@ def shown(sub_goals: np.ndarray, completed: int = 0, *, hide_future_goals: bool 
     )
 
 
+def test_negative_coordinates_are_scaled_as_positive_ones() -> None:
+    leaf = spaces.Box(-1000.0, 1000.0, COORDINATES.shape, np.float32)
+    encoder = encoder_of(leaf)
+    seen: list[Tensor] = []
+    encoder.mlp.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].view(-1, *COORDINATES.shape)))
+    rows = [[500.0, -250.0], [-1.0, -1.0], [-3.0, -3.0]]
+    encoder(torch.tensor([[*rows, *[[-1.0, -1.0]] * (COORDINATES.shape[0] - 3)]], dtype=torch.float64))
+    assert seen[0][0, :3].tolist() == [[0.5, -0.25], [-1.0, -1.0], [-3.0, -3.0]]
+
+
 def test_the_default_sizes_are_the_papers() -> None:
     """Appendix, table 3: FF (64, 32) and RNN 96 -> 64; an embedding of 16."""
     encoder = InstructionCoordinatesConfig().build(COORDINATES, "leaky_relu")

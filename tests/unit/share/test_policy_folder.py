@@ -5,9 +5,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 from command_runs import refused, snapshot
+from results import evaluation_of
 from solved_tmaze import JUNCTION, solved_tmaze
 
 import yamame
@@ -20,7 +23,7 @@ from yamame.runs.shared_policy import check_policy_folder, write_manifest
 from yamame.tools.share.pack import MAX_ROWS, folder_bytes, pack_policy, thin_metrics
 from yamame.tools.trial_recording import record_trial
 from yamame.training.run_files import read_config, read_result
-from yamame.training.trained_run import load_trained_run
+from yamame.training.trained_run import load_trained_run, with_env
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +89,44 @@ def test_a_copy_with_all_weights_starts_runs_and_one_without_critics_does_not(
     again = tmp_path / "again"
     pack_policy(load_trained_run(packed), again, trials=2)  # without critics it stays
     assert load_latest_checkpoint(again / "checkpoints").has_acting_weights_only
+
+
+class Paying(gymnasium.Env):
+    """Has the spaces of the T-maze and a return of 3, whatever is done."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, Any]:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, Any]:
+        self.time += 1
+        return np.zeros(2, np.float32), 1.0, self.time == 3, False, {}
+
+
+def test_random_actions_are_evaluated_in_the_environment_of_the_policy(run: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    result = json.loads((copy / "result.json").read_text()) | {"random_baseline": evaluation_of([-0.5])}
+    (copy / "result.json").write_text(json.dumps(result))
+    own = pack_policy(load_trained_run(copy), tmp_path / "own", trials=2)
+    assert own["random_baseline"] == evaluation_of([-0.5])
+    elsewhere = load_trained_run(copy, config=with_env(copy, read_config(copy), Paying))
+    packed = pack_policy(elsewhere, tmp_path / "elsewhere", trials=2)
+    assert packed["return_mean"] == packed["random_baseline"]["return_mean"] == 3.0
+    assert packed["random_baseline"]["trials"] == 2 and read_result(tmp_path / "elsewhere") == packed
+
+
+def test_a_damaged_result_is_refused_before_the_evaluation(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    (copy / "result.json").write_text("{}")
+    monkeypatch.setattr("yamame.training.trained_run.evaluate_model", None)
+    with pytest.raises(UserError, match=r"result\.json cannot be read"):
+        pack_policy(load_trained_run(copy), tmp_path / "policy", trials=2)
 
 
 def test_reading_writes_nothing(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

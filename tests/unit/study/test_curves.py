@@ -41,6 +41,8 @@ def test_a_curve_of_a_run_has_its_evaluations_and_ends_in_the_final_one(tmp_path
     # the final evaluation replaces one made shortly before
     rarely = replace(config, eval=EvalConfig(interval_env_steps=30))
     assert run_curve(tmp_path, result, rarely).x.tolist() == [10, 50]
+    # the result of an unfinished run's policy has no wall seconds
+    assert run_curve(tmp_path, result, config, x_axis="wall_seconds").values.tolist() == [0.5, 1.5, 9.0]
 
 
 def test_a_purely_offline_run_has_all_its_evaluations_and_is_not_solved(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from results import evaluation_of, result_of
+
 from yamame.runs.checkpoint import TENSORS, save_checkpoint
 from yamame.training.run_files import random_baseline, random_baseline_return
 
@@ -12,7 +14,7 @@ def run_with(directory: Path, *, of_checkpoints: list[float | None], result: dic
     directory.mkdir()
     (directory / "config.json").write_text("{}")
     for step, mean in enumerate(of_checkpoints):
-        baseline = None if mean is None else {"return_mean": mean}
+        baseline = None if mean is None else evaluation_of([mean])
         state = {"train_state": {"random_baseline": baseline}}
         save_checkpoint(directory / "checkpoints", step=step, tensors={}, state=state)
     if result is not None:
@@ -21,8 +23,10 @@ def run_with(directory: Path, *, of_checkpoints: list[float | None], result: dic
 
 
 def test_a_finished_run_has_it_in_its_result(tmp_path: Path) -> None:
-    run = run_with(tmp_path / "run", of_checkpoints=[0.1], result={"random_baseline": {"return_mean": 0.5}})
-    assert random_baseline(run) == {"return_mean": 0.5} and random_baseline_return(run) == 0.5
+    run = run_with(
+        tmp_path / "run", of_checkpoints=[0.1], result=result_of([1.0], random_baseline=evaluation_of([0.5]))
+    )
+    assert random_baseline(run) == evaluation_of([0.5]) and random_baseline_return(run) == 0.5
 
 
 def test_an_unfinished_run_has_it_in_its_latest_checkpoint_whose_tensors_are_not_read(tmp_path: Path) -> None:
@@ -33,9 +37,15 @@ def test_an_unfinished_run_has_it_in_its_latest_checkpoint_whose_tensors_are_not
 
 
 def test_runs_that_lack_it_show_nothing(tmp_path: Path) -> None:
-    assert random_baseline_return(run_with(tmp_path / "old", of_checkpoints=[0.1], result={"trials": 3})) is None
+    assert random_baseline_return(run_with(tmp_path / "old", of_checkpoints=[0.1], result=result_of([1.0]))) is None
     assert random_baseline_return(run_with(tmp_path / "new", of_checkpoints=[None])) is None
     assert random_baseline_return(run_with(tmp_path / "empty", of_checkpoints=[])) is None
     corrupted = run_with(tmp_path / "corrupted", of_checkpoints=[0.1])
-    next(corrupted.rglob("state.json")).write_text('{"train_st')
-    assert random_baseline_return(corrupted) is None
+    for state in (
+        '{"train_st',
+        "[]",
+        '{"train_state": 3}',
+        '{"train_state": {"random_baseline": {"return_mean": "x"}}}',
+    ):
+        next(corrupted.rglob("state.json")).write_text(state)
+        assert random_baseline_return(corrupted) is None

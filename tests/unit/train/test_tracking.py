@@ -115,6 +115,18 @@ def test_a_tracker_gets_config_metrics_and_result(run: Path) -> None:
     assert package("notebook").pages == {record.run_id: expected}
 
 
+def test_trackers_get_no_bytes_of_file_names_that_are_no_text(tmp_path: Path) -> None:
+    run = tmp_path / "run\udcff"
+    with MetricLogger(tmp_path) as logger:
+        process = tracking.Tracking(run)
+        run.mkdir()
+        process.start(tiny_config(init_from="a\udcff"), ("notebook",), logger)
+        arguments = process._threads[0]._arguments
+    process.finish("finished")
+    assert arguments["name"] == r"run\udcff" and arguments["config"]["init_from"] == r"a\udcff"
+    assert arguments["config"]["algorithm"] and arguments["config"]["num_envs"] == 8
+
+
 def test_a_run_without_trackers_has_no_file_of_them(run: Path) -> None:
     tracked(run, 1, names=())
     assert read_tracking(run) is None and not (run / "tracking.json").exists()

@@ -12,7 +12,13 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from jaxtyping import Bool, Int64, Shaped
 from typing_extensions import override
 
-from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, has_allowed_action, num_choices
+from yamame.data.actions import (
+    ACTION_MASK_KEY,
+    NativeActionSpace,
+    declared_positions,
+    has_allowed_action,
+    num_choices,
+)
 from yamame.data.masked_arrays import has_masked
 from yamame.data.observations import short_value
 from yamame.data.spaces import flatten_space, ordered_parts, stored_shape
@@ -118,7 +124,7 @@ class ActionMaskExtractor:
         self._key = key
         self._action_space = action_space
         self._sizes = num_choices(action_space)
-        self._order_A = _declared_positions(action_space)
+        self._order_A = declared_positions(action_space)
         self.in_observation = key in leaves
         """Whether masks are a leaf of the observation."""
         self._reads_method = key == ACTION_MASK_KEY and not self.in_observation and bool(self._sizes)
@@ -165,6 +171,10 @@ class ActionMaskExtractor:
             return [None] * num_envs
         is_present = np.broadcast_to(info.get(f"_{self._key}", True), num_envs)
         masks = _split(info[self._key])
+        if len(masks) != num_envs:
+            raise UserError(
+                f"info[{self._key!r}] has {len(masks)} rows: give one mask for each of {num_envs} environments"
+            )
         return [mask if present else None for mask, present in zip(masks, is_present, strict=True)]
 
     def add_to(
@@ -214,8 +224,8 @@ class ActionMaskExtractor:
         self._in_info = self._in_info is not False
         mask_EA = np.zeros((len(info_masks), sum(self._sizes)), np.bool_)
         for row, mask in enumerate(info_masks):
-            if (mask is None and not ended[row]) or not self._in_info:
-                raise missing_mask_error(self._key, self._first_row + row, int(step[row]))
+            if (mask is None and not ended[row]) or not self._in_info:  # the latter: the first reset had none
+                raise missing_mask_error(self._key, self._first_row + row, int(step[row]) if self._in_info else 0)
             if mask is not None:
                 flat = _flatten(mask, self._action_space)
                 self._check_size(len(flat), f"environment {self._first_row + row}: info[{self._key!r}]")
@@ -283,7 +293,7 @@ def _flatten(mask: Any, space: spaces.Space[Any]) -> Bool[np.ndarray, "A"]:
     flat = _flatten_sequences(mask)
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return flat
-    order_A = _declared_positions(space)
+    order_A = declared_positions(space)
     return flat[order_A] if len(flat) == len(order_A) else flat
 
 
@@ -315,16 +325,3 @@ def _to_bools(mask: Shaped[np.ndarray, "*shape"]) -> Bool[np.ndarray, "*shape"]:
             "fix the mask (no logits, no list of actions), or set env.action_mask_key to '' to ignore masks"
         )
     return allowed
-
-
-def _declared_positions(space: spaces.Space[Any]) -> Int64[np.ndarray, "A"]:
-    """Return where each choice, in the order of `walk_space`, is if the parts of Dicts are in the order declared."""
-    if not isinstance(space, spaces.Dict | spaces.Tuple):
-        return np.arange(sum(num_choices(space)))
-    declared = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    starts, end = {}, 0
-    for key, part in declared:
-        starts[key] = end
-        end += sum(num_choices(part))
-    parts = [starts[key] + _declared_positions(part) for key, part in ordered_parts(space)]
-    return np.concatenate([np.zeros(0, np.int64), *parts])

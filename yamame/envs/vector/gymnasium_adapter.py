@@ -139,9 +139,14 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         success_info = info
         if self._mode is AutoresetMode.SAME_STEP and self._ended.any():
             final, final_info = self._insert_final(info), info.get("final_info", {})
+            if not isinstance(final_info, Mapping):
+                raise UserError(
+                    f"info['final_info'] of the vector environment is a {type(final_info).__name__}: make it a dict of "
+                    "arrays, as in Gymnasium 1.x"
+                )
             final_masks = self._masks.from_vector_info(final_info, self.num_envs)
             info_masks = _where_list(self._ended, final_masks, info_masks)
-            success_info = {**info, "final_success": _success_entry(final_info)}
+            success_info = {**info, "final_success": _success_entry(final_info, self.num_envs)}
         reward = np.where(is_transition, reward, 0.0)
         failed, faults = self._find_failed(final, reward)
         if failed is not None:
@@ -306,7 +311,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         return leaves
 
     def _success(self, info: Mapping[str, Any], is_transition: Bool[np.ndarray, "E"]) -> Bool[np.ndarray, "E"] | None:
-        success = _success_entry(info)
+        success = _success_entry(info, self.num_envs)
         if "final_success" in info:
             final = info["final_success"]
             success = final if success is None else np.where(self._ended, False if final is None else final, success)
@@ -362,12 +367,14 @@ def _has_value(entry: Any) -> bool:
     return entry is not None
 
 
-def _success_entry(info: Mapping[str, Any]) -> Bool[np.ndarray, "E"] | None:
+def _success_entry(info: Mapping[str, Any], num_envs: int) -> Bool[np.ndarray, "E"] | None:
     """Return `success` of a vector info, else `is_success`, False where it is absent; None if no environment has it."""
     key = next((key for key in ("success", "is_success") if _has_value(info.get(key))), None)
     if key is None:
         return None
     values = np.asarray(info[key])
+    if values.shape[:1] != (num_envs,):
+        raise UserError(f"info[{key!r}] has shape {values.shape}: its first dimension must be {num_envs}")
     if values.dtype == np.object_:
         values = np.array([False if value is None else value for value in values])
     if values.size == len(values):  # Gymnasium stacks arrays of one number

@@ -66,18 +66,22 @@ class InstructionCoordinatesConfig(InstructionEncoderConfig):
 class InstructionCoordinateEncoder(NormalizingEncoder):
     """Concatenated sub-goals -> MLP -> LayerNorm.
 
-    Coordinates with an upper bound are scaled to [0, 1], others have mean 0 and std 1; rows of -1 (no sub-goal) and -3
-    (completed) are unchanged. They bypass the input normalizer, as in the paper, since its running moments would mix
-    the three kinds of rows. Differs from the authors' code in the division by the largest coordinate: with raw values
-    of 30 the LayerNorm keeps little but the direction of the whole vector, and learning takes three times as long.
+    Coordinates with an upper bound are scaled to [-1, 1], and to [0, 1] if none is negative; others have mean 0 and
+    std 1; rows of -1 (no sub-goal) and -3 (completed) are unchanged. They bypass the input normalizer, as in the paper,
+    since its running moments would mix the three kinds of rows. Differs from the authors' code in the division by the
+    largest coordinate: with raw values of 30 the LayerNorm keeps little but the direction of the whole vector, and
+    learning takes three times as long.
     """
 
     def __init__(self, config: InstructionCoordinatesConfig, leaf: spaces.Box, activation: Activation) -> None:
         super().__init__()
         high = torch.from_numpy(leaf.high).float()
+        low = torch.from_numpy(leaf.low).float()
         has_bound = high.isfinite() & (high > 0)
+        # a lower bound of -3 is that of completed sub-goals
+        largest = torch.maximum(high, torch.where(low.isfinite() & (low < COMPLETED), -low, 0.0))
         self.unit: Tensor
-        self.register_buffer("unit", torch.where(config.normalize & has_bound, high, 1.0), persistent=False)
+        self.register_buffer("unit", torch.where(config.normalize & has_bound, largest, 1.0), persistent=False)
         self.unbounded: Tensor
         self.register_buffer("unbounded", ~has_bound, persistent=False)
         self.normalizer: InputNormalizer | None = None
@@ -90,10 +94,11 @@ class InstructionCoordinateEncoder(NormalizingEncoder):
     def forward(self, instruction: Shaped[Tensor, "N slots goal"]) -> Float[Tensor, "N D"]:
         """Return one vector per instruction."""
         x = instruction.to(self.unit.dtype)
-        scaled = torch.where(x > 0, x / self.unit, x)
+        is_sub_goal = _is_sub_goal(instruction)[..., None]
+        scaled = torch.where(is_sub_goal, x / self.unit, x)
         if self.normalizer is not None:
             normalized = self.normalizer(instruction.flatten(0, 1), x.dtype).view_as(x)
-            scaled = torch.where(self.unbounded & _is_sub_goal(instruction)[..., None], normalized, scaled)
+            scaled = torch.where(self.unbounded & is_sub_goal, normalized, scaled)
         return self.norm(self.mlp(scaled.flatten(1)))
 
     def update(

@@ -22,6 +22,7 @@ from yamame.data.batch import Batch
 from yamame.data.sampler import ReplayConfig
 from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
+from yamame.distributed.sharding import resolve_parallelism
 from yamame.envs.config import EnvConfig
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
 from yamame.envs.popgym import PopgymConfig
@@ -48,6 +49,7 @@ from yamame.tools.bench.options import (
     pack_windows,
     run_config,
     spell_out_switches,
+    split_flags,
     suggest,
 )
 from yamame.training.components import TrainingComponents, build_components, resolve_run_compute
@@ -119,6 +121,8 @@ class CollectorBench(SizedOptions):
         super().__post_init__()
         check_range(self, "num_envs", ge=1)
         check_range(self, "horizon", ge=0)
+        if self.workers is not None and not isinstance(self.task, PopgymConfig):
+            raise ConfigFieldError(self, "workers", f"is for popgym:NAME alone, not {self.env}: remove it")
         if self.steps < max(2, self.context):
             raise ConfigFieldError(self, "horizon", f"must be at least 2 and the context, {self.context}")
         if self.context > self.task.max_trial_steps:
@@ -309,7 +313,10 @@ def _reads_per_second(store: ReplayStore, ids: Sequence[int]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class EndToEndBench(BenchOptions):
-    """Environment steps and updates per second of a run without evaluations. Other flags are those of the recipe."""
+    """Environment steps and updates per second of a run without evaluations, by one learner.
+
+    Other flags are those of the recipe; `--compute.device` is `--device`, and so for `dtype` and `compile`.
+    """
 
     repeats: int = 3
     """Timed runs; median, minimum and maximum are reported."""
@@ -330,6 +337,7 @@ class EndToEndBench(BenchOptions):
             compute=replace(config.compute, device=self.device, dtype=self.dtype, compile=self.compile),
             eval=EvalConfig(trials=1, final_trials=1, num_envs=1),
         )
+        config = resolve_parallelism(config)
         compute = resolve_run_compute(config)
         memory = PeakMemory(compute.device)
         self.print_warmup(compute, "run")
@@ -367,21 +375,8 @@ def parse_benchmark(name: str, flags: Sequence[str]) -> Callable[[], BenchResult
     """Return a function that runs the benchmark. Raises `UserError` for an unknown benchmark or flag."""
     if name not in BENCHES:
         raise UserError(f"unknown benchmark {name!r}: {suggest(name, list(BENCHES))}")
-    options, flags, prog = BENCHES[name](), spell_out_switches(flags), f"yamame bench {name}"
+    options, prog = BENCHES[name](), f"yamame bench {name}"
     if not isinstance(options, EndToEndBench):
-        return parse_flags(options, flags, prog).run
-    own, of_recipe = _split(flags)
+        return parse_flags(options, spell_out_switches(flags), prog).run
+    own, of_recipe = split_flags(flags, {*list_flags(options), "--help", "-h"})
     return partial(parse_flags(options, own, prog).run, of_recipe)
-
-
-def _split(flags: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate the flags of the benchmark from those of its recipe."""
-    known = {*list_flags(EndToEndBench()), "--help", "-h"}
-    own: list[str] = []
-    of_recipe: list[str] = []
-    goes_to = own
-    for flag in flags:
-        if flag.startswith("-"):
-            goes_to = own if flag.partition("=")[0].replace("_", "-") in known else of_recipe
-        goes_to.append(flag)
-    return own, of_recipe

@@ -1,8 +1,9 @@
 """Options of the benchmarks."""
 
 import difflib
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Literal
@@ -20,7 +21,7 @@ from yamame.data.sampler import ReplayConfig
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig
 from yamame.envs.env_fn import EnvFnConfig
-from yamame.errors import ConfigFieldError, check_range
+from yamame.errors import ConfigFieldError, UserError, check_range
 from yamame.nets.compute import Compute, ComputeConfig
 from yamame.nets.sequence.base import model_config
 from yamame.nets.sequence.transformer import TransformerConfig
@@ -28,6 +29,15 @@ from yamame.recipes.settings.sizes import SIZES as NETWORKS
 from yamame.recipes.settings.sizes import NetworkSize
 from yamame.run_config import RunConfig
 from yamame.tools.bench.measure import BenchResult, describe_machine
+
+_COMPUTE_FLAG = re.compile(r"^--compute\.(device|dtype|compile)(?==|$)")
+"""A recipe's flag for which the benchmarks have one of their own."""
+_WITHOUT_EFFECT = {
+    "--eval.": "the runs of this benchmark make no evaluations",
+    "--num-learners": "the runs of this benchmark have one learner",
+    "--offline.total-updates": "--env-steps is the length of the runs of this benchmark",
+}
+"""Start of a recipe's flag that `end-to-end` refuses -> why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +253,25 @@ def spell_out_switches(flags: Sequence[str]) -> list[str]:
         return ("--compile", "on") if flag == "--compile" and after.startswith("-") else (flag,)
 
     return [part for flag, after in pairwise([*flags, "--"]) for part in expand(flag, after)]
+
+
+def split_flags(flags: Sequence[str], known: Collection[str]) -> tuple[list[str], list[str]]:
+    """Separate the known flags, those of `end-to-end`, from those of its recipe.
+
+    Raises `UserError` for a flag of the recipe that has no effect there.
+    """
+    own: list[str] = []
+    of_recipe: list[str] = []
+    goes_to = own
+    for flag in spell_out_switches([_COMPUTE_FLAG.sub(r"--\1", flag) for flag in flags]):
+        if flag.startswith("--") or flag == "-h":
+            name = flag.partition("=")[0].replace("_", "-")
+            for start, reason in _WITHOUT_EFFECT.items():
+                if name.startswith(start):
+                    raise UserError(f"{name} has no effect: {reason}; remove it")
+            goes_to = own if name in known else of_recipe
+        goes_to.append(flag)
+    return own, of_recipe
 
 
 def run_config(options: SizedOptions, env: EnvConfig, *, num_envs: int = 1) -> RunConfig:

@@ -38,7 +38,7 @@ from yamame.policy.onnx import tagged_file_digest
 from yamame.run_config import RunConfig
 from yamame.runs.durable_files import replace_atomically, write_json
 from yamame.tools.export.graph import NEXT, StepGraph, Tensors
-from yamame.training.trained_run import TrainedRun
+from yamame.training.trained_run import TrainedRun, actual_env_steps
 
 ONNX, PT2 = ".onnx", ".pt2"
 OPSET = 18
@@ -100,7 +100,7 @@ def export_policy(
         format_version=FORMAT_VERSION,
         yamame_version=version("yamame"),
         task=config.env.task_name,
-        env_steps=run.checkpoint.state["env_steps"],
+        env_steps=actual_env_steps(config, run.checkpoint.state["env_steps"]),
         updates=run.checkpoint.step,
         weights_digest=weights_digest(config.algorithm.acting_state(run.model)),
         license=license,
@@ -226,7 +226,7 @@ _Step = Callable[[Tensors], Mapping[str, Shaped[np.ndarray, "E ..."]]]
 def _onnx_step(path: Path) -> _Step:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
 
     def step(inputs: Tensors) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:

@@ -141,7 +141,7 @@ def _of_group(results: Sequence[Mapping[str, Any]], metric: str) -> _Height:
     """Return the mean over seeds with its interval or the seeds; for a single seed the interval over its trials."""
     try:
         values = [float(result[metric]) for result in results]
-    except (KeyError, TypeError) as missing:
+    except (KeyError, TypeError, ValueError) as missing:
         known = [key for key, value in results[0].items() if isinstance(value, int | float)]
         raise UserError(f"no {metric} in the results of the runs: choose one of {', '.join(known)}") from missing
     if len(values) == 1:

@@ -80,4 +80,5 @@ def write_card(folder: Path, repo: str, env: EnvConfig) -> None:
     result = read_result(folder) or {}
     baseline = result.get("random_baseline")
     plot_learning_curve(folder / CURVE, read_metrics(folder), result, baseline["return_mean"] if baseline else None)
-    (folder / CARD).write_text(render_card(folder, repo, env, curve=CURVE), encoding="utf-8")
+    card = render_card(folder, repo, env, curve=CURVE)
+    (folder / CARD).write_text(card, encoding="utf-8", errors="backslashreplace")  # names of files

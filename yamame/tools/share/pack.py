@@ -8,13 +8,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from yamame.config.named_code import without_environments
 from yamame.errors import UserError, wrap_os_errors
 from yamame.metrics.registry import EVAL, EVAL_RETURN, EVAL_TRAIN_TASKS, RETURN, read_metrics
 from yamame.runs.checkpoint import ACTING, WEIGHTS, flatten_tensors, save_checkpoint
 from yamame.runs.directory import CHECKPOINTS, CONFIG, METADATA, METRICS, RESULT, SPACES
 from yamame.runs.durable_files import write_json
 from yamame.runs.shared_policy import write_manifest
-from yamame.training.run_files import RunResult, random_baseline, read_metadata, read_result
+from yamame.training.evaluate import evaluate_random_policy
+from yamame.training.run_files import RunResult, random_baseline, read_config, read_metadata, read_result
 from yamame.training.trained_run import TrainedRun, load_trained_run
 
 MAX_ROWS = 200
@@ -47,7 +49,8 @@ def pack_policy(
         quiet: Hide progress.
 
     Returns:
-        The content of `result.json`: the evaluation, and what the run's result says of its training.
+        The content of `result.json`: the evaluation, that of random actions in the same environment, and what the run's
+        result says of its training.
 
     Raises:
         UserError: If the folder is not empty or the environment cannot be made.
@@ -55,6 +58,7 @@ def pack_policy(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists and is not an empty folder: choose another one")
     read_metadata(run.directory)  # refused before anything is written
+    trained = read_result(run.directory) or {}
     acting_only |= run.checkpoint.has_acting_weights_only
     with wrap_os_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -67,9 +71,8 @@ def pack_policy(
             (partial / METRICS).write_text(rows, encoding="utf-8")
             packed = load_trained_run(partial, config=run.config)
             evaluation = packed.evaluate(trials=trials, seed=None, quiet=quiet)
-            trained = read_result(run.directory) or {}
             of_training = {name: value for name, value in trained.items() if name in _OF_TRAINING}
-            baseline = random_baseline(run.directory)
+            baseline = _evaluate_random_actions(run, evaluation["trials"])
             result = {**evaluation, "seed": run.config.seed, **of_training, "random_baseline": baseline}
             write_json(partial / RESULT, result)
             write_manifest(partial, "acting" if acting_only else "all")
@@ -95,6 +98,18 @@ def thin_metrics(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def folder_bytes(folder: Path) -> int:
     """Return the size of all files in a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _evaluate_random_actions(run: TrainedRun, trials: int) -> RunResult | None:
+    """Return the evaluation of random actions in the environment in which the policy is evaluated.
+
+    It is that of the run, unless the environment is another one, or a function that the run could not store.
+    """
+    with without_environments():
+        own = read_config(run.directory).env
+    if run.config.env == own:
+        return random_baseline(run.directory)
+    return evaluate_random_policy(run.config, trials=trials).to_json()
 
 
 def _save_weights(run: TrainedRun, folder: Path, *, acting_only: bool) -> None:

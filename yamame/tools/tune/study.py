@@ -172,7 +172,7 @@ def _finish(asked: optuna.Trial, config: TuneConfig, trial: Trial, made: Outcome
     result = None if made.stopped_by or made.in_progress else read_result(config.directory / trial.name)
     if result is None:
         return
-    if result["end_reason"] == PRUNED:
+    if result.get("end_reason") == PRUNED:
         asked.study.tell(asked, state=TrialState.PRUNED)
     else:
         asked.study.tell(asked, result["return_mean"])
