@@ -49,8 +49,8 @@ from yamame.tools.report import write_report_if_finished
 from yamame.tools.video import record_video
 from yamame.training import start as runs
 from yamame.training.callbacks import Callback
+from yamame.training.resumable import check_resumable
 from yamame.training.run_files import RunResult, read_config, read_result
-from yamame.training.start import check_resumable
 from yamame.training.trained_run import TrainedRun, load_trained_run, require_same_spaces, with_env
 
 
@@ -346,8 +346,9 @@ def resume(
         UserError: If there is no run, it has already made more than `env_steps`, its environment cannot be made, or a
             setting cannot change.
     """
-    opened = _open(run, env_fn, eval_env_fn, modules, keeps_test_tasks=True)
-    return opened.resume(env_steps, callbacks=callbacks, track=track, quiet=quiet, **settings)
+    if not isinstance(run, Run) or env_fn is not None or eval_env_fn is not None:
+        run = _open(run, env_fn, eval_env_fn, modules, keeps_test_tasks=True)
+    return run.resume(env_steps, callbacks=callbacks, track=track, quiet=quiet, **settings)
 
 
 def open(

@@ -195,8 +195,12 @@ def test_a_lambda_can_be_evaluated_by_who_trained_it() -> None:
         yamame.open(run.directory).evaluate()
     opened = yamame.open(run.directory, env_fn=lambda: Dial())
     assert opened.evaluate(trials=3)["return_mean"] == run.evaluate(trials=3)["return_mean"]
-    longer = yamame.resume(run.directory, env_fn=Dial, env_steps=48)
+    longer = yamame.resume(run, env_steps=48)
     assert longer.config.env_steps == longer.result["env_steps"] == 48
+    longer = yamame.resume(run.directory, env_fn=Dial, env_steps=72)
+    assert longer.config.env_steps == longer.result["env_steps"] == 72
+    with pytest.raises(yamame.UserError, match="num_envs is True: pass at least 1"):
+        longer.export("policy.onnx", num_envs=True)
 
 
 def test_a_function_without_a_name_is_announced(capfd: pytest.CaptureFixture[str]) -> None:

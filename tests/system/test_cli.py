@@ -21,7 +21,7 @@ from yamame.config.flags import to_flag
 from yamame.metrics.progress import TrialCounter
 from yamame.metrics.registry import read_metrics
 from yamame.recipes import recipe_names
-from yamame.training.start import RESUMABLE
+from yamame.training.resumable import RESUMABLE
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,8 @@ Rotation = Float[Tensor, "N parts 1 P 2"]
 class PositionEmbedding(nn.Module):
     """Addition to a timestep's embedding by its index in the trial; 0 for rotary positions, which are a `rotation`.
 
-    Sinusoidal: sine on even, cosine on odd dimensions, base 10,000. Learned: a table of `max_timestep + 1` rows.
+    Sinusoidal: sine on even, cosine on odd dimensions, base 10,000. Learned: a table of `max_timestep + 1` rows, the
+    last of which is that of all later times.
     Sinusoidal and rotary: attention finds timesteps by their index, as for reciting backwards, and by their distance.
     """
 
@@ -36,7 +37,7 @@ class PositionEmbedding(nn.Module):
     def forward(self, time_N: Int64[Tensor, "N"]) -> Float[Tensor, "N D"] | float:
         """Return the embedding of each time."""
         if self.table is not None:
-            return self.table(time_N)
+            return self.table(time_N.clamp(max=self.table.num_embeddings - 1))
         if self.turns_per_step is None:
             return 0.0
         angle = _angles(time_N, self.turns_per_step, torch.float32)

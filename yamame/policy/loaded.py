@@ -232,6 +232,8 @@ class LoadedPolicy:
             self._values = self._make_values()
             self._value_EG = self._values.step(self._last_step)
         columns = dict(zip(self._values.gammas, self._value_EG.T, strict=True))
+        acting = self._values.gammas[-1]  # where it is also one of the others, its place would be theirs
+        columns[acting] = columns.pop(acting)
         return {gamma: float(column[0]) if self._single else column.copy() for gamma, column in columns.items()}
 
     def predict(

@@ -22,7 +22,7 @@ from yamame.config.serialization import to_json
 from yamame.data.step import PolicyInput
 from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
-from yamame.data.verify import iter_valid_trajectories, require_store
+from yamame.data.verify import StoreReader, ValidRecord, require_store
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig, SupportsSolution
 from yamame.errors import UserError, check_range
@@ -63,10 +63,12 @@ def scripted_histories(env: EnvConfig, learner: ScriptedLearner, *, count: int, 
     A history has as many steps as a trial of `env`; with `keep_every` at most as many.
 
     Raises:
-        UserError: If no script solves the task, or `count` is below 1.
+        UserError: If no script solves the task, `count` is below 1 or `seed` below 0.
     """
     if count < 1:
         raise UserError(f"the number of histories is {count}: give at least 1")
+    if seed < 0:
+        raise UserError(f"the seed is {seed}: give 0 or more")
     if not isinstance(env, SupportsSolution):
         raise UserError(f"no script solves {env.task_name}: pass runs whose trials make the histories, with --from")
     horizon = env.max_trial_steps
@@ -200,15 +202,23 @@ def task_of_runs(runs: Sequence[Path], *, recipe: Recipe | None, flags: Sequence
 
 
 def run_histories(runs: Sequence[Path], *, keep_every: int) -> Iterator[Trajectory]:
-    """Yield a history for each replay store of runs, each of an agent that learned one task. Memory: one history.
+    """Yield a history for each replay store of runs, of its own trials, in which an agent learned one task.
 
     Raises:
-        UserError: If a path is no run and no store, or holds no trials, or trials with instructions.
+        UserError: If a path is no run and no store, lacks trials that were evicted, or holds none or such with
+            instructions.
     """
     for run in runs:
         directory = resolve_run_dir(run)
         for store in replay_dirs(directory) or [require_store(directory / REPLAY)]:
-            trials = list(iter_valid_trajectories(store, None))
+            reader = StoreReader(store, None)
+            records = [each for each in reader.records() if isinstance(each, ValidRecord)]
+            trials = [each.trajectory for each in records if each.tag is None]  # others are imported
+            if reader.deleted_before:
+                raise UserError(
+                    f"the first trials of {run}, in which it learned, were evicted: train with a larger "
+                    "replay.capacity_trajectories"
+                )
             if not trials:
                 raise UserError(f"{run} holds no trials to make a history of")
             if any(trial.goals is not None for trial in trials):

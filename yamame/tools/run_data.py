@@ -149,6 +149,8 @@ def import_into(path: Path, dataset: str, *, protected: bool) -> int:
     if config.algorithm.is_on_policy:
         name = algorithm_name(config.algorithm)
         raise UserError(f"{run} trains with {name}, which learns from the newest trials of its own policy alone")
+    if config.offline.is_offline_only:
+        raise UserError(f"{run} learns from the data that it copied at its start alone: train a new run on both")
     replay = config.replay
     for number, trajectory in enumerate(read_trajectories(dataset, task)):
         try:

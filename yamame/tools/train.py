@@ -169,8 +169,9 @@ def _print_recipe_help(options: argparse.Namespace, recipe: "Recipe", config: "R
 
 
 def _resume(options: argparse.Namespace, rest: list[str]) -> int:
+    from yamame.training.resumable import check_resumable
     from yamame.training.run_files import read_config
-    from yamame.training.start import check_resumable, resume_run
+    from yamame.training.start import resume_run
 
     found = config_with_env(options.run, options.env, keeps_test_tasks=True) or read_config(options.run)
     config = parse_flags(found, rest, "yamame resume RUN")

@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from yamame.collect.faults import RESTARTS, print_failed_trials
-from yamame.config.differences import diff_configs
 from yamame.config.named_code import import_name
 from yamame.config.serialization import to_json
 from yamame.data.sampler import ReplayConfig
@@ -49,27 +48,12 @@ from yamame.training.first_update import (
     is_first_update_late,
 )
 from yamame.training.offline_remarks import offline_remarks
+from yamame.training.resumable import write_changes
 from yamame.training.run_evaluations import check_evaluation_interval
 from yamame.training.run_files import RunMetadata, RunResult, read_config, read_tracking
 from yamame.training.tracking import Tracking
 from yamame.training.trained_run import actual_env_steps, warn_corrupted
 from yamame.training.trainer import Trainer
-
-RESUMABLE = (
-    "env_steps",
-    "eval",
-    "checkpoint",
-    "fault_tolerance",
-    "env.num_workers",
-    "env.step_timeout_seconds",
-    "learner.learning_rate",
-    "learner.lr_decay_updates",
-    "learner.lr_decay_env_steps",
-    "learner.entropy_decay_env_steps",
-    "learner.bonus_anneal_env_steps",
-    "learner.max_grad_norm",
-)
-"""Fields and sections that may have other values when a run is resumed."""
 
 
 @named_alarms()
@@ -160,26 +144,6 @@ def resume_run(
         return _resume(distributed, config, directory, env_steps, quiet, callbacks, track)
 
 
-def check_resumable(directory: Path, config: RunConfig, changed: RunConfig, *, env_steps: int | float | None) -> None:
-    """Raise `UserError` for a field in which a run cannot change when it is resumed: in any if it has finished.
-
-    Args:
-        directory: Run directory.
-        config: Config of the run.
-        changed: Config with which it is to be resumed.
-        env_steps: New number of environment steps; None: that of the config.
-    """
-    paths = diff_configs(config, changed)
-    for path in paths:
-        if not any(path == name or path.startswith(f"{name}.") for name in RESUMABLE):
-            raise UserError(
-                f"{path} cannot change when a run is resumed, only {', '.join(RESUMABLE)} can: train a new run, which "
-                "may start with the weights of this one (init_from)"
-            )
-    if paths and env_steps is None and (directory / RESULT).exists():
-        raise UserError(f"{directory} has finished: pass env_steps, too, to train on with another {', '.join(paths)}")
-
-
 def _check_pickles(callbacks: Sequence[Callback]) -> None:
     """Raise `UserError` for callbacks that cannot be sent to learner processes."""
     try:
@@ -256,6 +220,7 @@ def _resume(
                     print(warning, file=sys.stderr)
                 if not finished:
                     (directory / RESULT).unlink(missing_ok=True)
+                    write_changes(directory, trainer.config)
                     write_json(directory / CONFIG, to_json(trainer.config))
             if trains_past_end:  # a kill before the next checkpoint does not end the run again
                 trainer.save_checkpoint()
@@ -335,7 +300,8 @@ def _write_result(trainer: Trainer, shown: Path, evaluation: RunResult | None, s
         print(f"stopped by {stopped_by}; {_how_to_resume(trainer.config, shown)} continues", file=sys.stderr)
         no_evaluation = {**dict.fromkeys(EVAL_KEYS), "trials": 0, "train_tasks": None, "end_reason": None}
         return {**no_evaluation, **counters, "stopped_by": stopped_by}
-    result = {**evaluation, **counters, "end_reason": state.end_reason or "all environment steps made"}
+    made = "updates" if trainer.config.offline.is_offline_only else "environment steps"
+    result = {**evaluation, **counters, "end_reason": state.end_reason or f"all {made} made"}
     write_json(trainer.directory / RESULT, result)
     trials = trainer.components.statistics.trials
     print_failed_trials("the run", failed=trainer.experience.counts().get(RESTARTS, 0.0), completed=trials)

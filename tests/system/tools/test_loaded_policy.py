@@ -240,3 +240,20 @@ def test_a_process_without_checks_of_types(continuous: yamame.Run, tmp_path: Pat
         "expected deterministic to be True, False or None, got array([1., 1., 1.])",
     ]
     assert f"{script}:7: UserWarning: observation 'observation' is outside of the bounds" in found.stderr
+
+
+def test_the_acting_gamma_is_the_last_one_though_it_is_also_among_the_others(tmp_path: Path) -> None:
+    run = yamame.train(
+        "passive-tmaze",
+        env={"horizon": 3},
+        env_steps=96,
+        num_envs=4,
+        size="tiny",
+        agent={"gammas": (0.9, 0.5), "acting_gamma": 0.9},
+        eval={"trials": 4, "final_trials": 4, "num_envs": 4},
+        run_dir=tmp_path / "run",
+        quiet=True,
+    )
+    policy = run.load()
+    policy.act(policy.observation_space.sample())
+    assert list(policy.values()) == [0.5, 0.9]

@@ -17,7 +17,7 @@ from yamame.metrics.progress import ProgressBar
 from yamame.metrics.registry import read_metrics
 from yamame.run_config import resolve_offline_length
 from yamame.training.run_evaluations import RunEvaluations
-from yamame.training.run_files import RunMetadata
+from yamame.training.run_files import RunMetadata, read_metadata
 from yamame.training.start import resume_run, train_run
 from yamame.training.trained_run import load_trained_run
 from yamame.training.trainer import Trainer
@@ -94,7 +94,9 @@ def test_it_resumes_without_its_source_and_counts_no_env_steps(tmp_path: Path, s
     moved.rename(tmp_path / "elsewhere")
     length = resolve_offline_length(config).env_steps
     summary = resume_run(tmp_path / "run", env_steps=2 * length, quiet=True)
-    assert (summary["env_steps"], summary["updates"]) == (0, 80)
+    assert (summary["env_steps"], summary["updates"], summary["end_reason"]) == (0, 80, "all updates made")
+    overrides = read_metadata(tmp_path / "run").overrides
+    assert overrides["env_steps"] == (length, 2 * length)
     assert load_trained_run(tmp_path / "run").evaluate(trials=4, seed=0)["env_steps"] == 0
 
 
@@ -126,6 +128,16 @@ def test_a_share_of_each_batch_comes_from_the_data(tmp_path: Path, source: Path)
     assert len(from_data) % 8 == 0
     assert from_data == [True, True, *[False] * 6] * (len(from_data) // 8)
     assert run.components.experience.env_steps == 400 and len(from_data) == 8 * run.components.algorithm.num_updates
+
+
+def test_nothing_is_imported_into_a_run_that_copied_its_data(tmp_path: Path, source: Path) -> None:
+    pytest.importorskip("minari")
+    from yamame.tools.run_data import export_run, import_into
+
+    export_run(source, str(tmp_path / "dataset"))
+    train_run(tiny_config(**offline(source)), ABOUT, run_dir=tmp_path / "run", quiet=True)
+    with pytest.raises(UserError, match="learns from the data that it copied at its start alone"):
+        import_into(tmp_path / "run", str(tmp_path / "dataset"), protected=False)
 
 
 def test_several_sources_and_minari_datasets(tmp_path: Path, source: Path) -> None:

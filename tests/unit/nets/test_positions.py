@@ -53,6 +53,7 @@ def test_learned_positions_reach_to_the_largest_time() -> None:
     position = PositionEmbedding("learned", 4, 4, 9)
     assert position.table is not None
     assert torch.equal(position(torch.tensor([9, 0])), position.table.weight[[9, 0]])  # type: ignore[arg-type]
+    assert torch.equal(position(torch.tensor([12, 10**9])), position.table.weight[[9, 9]])  # type: ignore[arg-type]
 
 
 def test_rotary_positions_add_nothing_and_keep_products_at_equal_distance() -> None:

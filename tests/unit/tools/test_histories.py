@@ -1,6 +1,7 @@
 """Learning histories: a scripted learner becomes better, episodes are skipped whole, and runs become histories."""
 
 import json
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 import yamame
 from yamame.cli import main
 from yamame.config.serialization import to_json
+from yamame.data.database import RecordTag
 from yamame.data.schema import consistency_error
+from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.data.verify import iter_valid_trajectories
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
@@ -97,6 +100,25 @@ def test_trials_of_a_run_become_one_history() -> None:
         np.testing.assert_array_equal(history.observation["observation"][part], trial.observation["observation"][:-1])
 
 
+def test_imported_trials_are_left_out_and_evicted_ones_are_missed(tmp_path: Path) -> None:
+    trials = list(scripted_histories(ROOM, ScriptedLearner(), count=5, seed=0))
+    kept, small = (write_run(tmp_path / name, ROOM) for name in ("kept", "small"))
+    shutil.rmtree(kept / "replay")
+    shutil.rmtree(small / "replay")
+    with ReplayStore(kept / "replay", capacity_trajectories=9, cache_bytes=0) as store:
+        store.extend(trials[:2])
+        store.extend(trials[2:3], tag=RecordTag.IMPORTED)
+        store.extend(trials[3:4], tag=RecordTag.PROTECTED)
+        store.extend(trials[4:])
+    (history,) = run_histories([kept], keep_every=1)
+    expected = np.concatenate([trials[index].action for index in (0, 1, 4)])
+    np.testing.assert_array_equal(history.action, expected)
+    with ReplayStore(small / "replay", capacity_trajectories=2, cache_bytes=0) as store:
+        store.extend(trials)
+    with pytest.raises(UserError, match="in which it learned, were evicted"):
+        list(run_histories([small], keep_every=1))
+
+
 def write_run(run: Path, env: DarkKeyToDoorConfig) -> Path:
     """A run directory, as far as histories read it."""
     write_histories(run / "replay", scripted_histories(env, ScriptedLearner(), count=2, seed=0), env)
@@ -159,6 +181,7 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     command = ["data", "histories", "dark-key-to-door", "--output", str(tmp_path / "store")]
     for flags, message in (
         (["--count", "0"], "the number of histories is 0"),
+        (["--seed", "-1"], "the seed is -1"),
         (["--keep-every", "0"], "keep_every"),
         (["--final-eps", "2"], "final_eps"),
         (["--from", str(tmp_path), "--seed", "1"], "--seed is for a scripted learner"),

@@ -53,6 +53,10 @@ def searched() -> "optuna.Study":
 def test_a_pruned_trial_is_never_the_best(config: TuneConfig, searched: "optuna.Study") -> None:
     results, text = report.write_search_report(searched, config)
     assert results["best"]["trial"] == 2
+    assert "A pruned trial was stopped" in text
+    complete = optuna.create_study(direction="maximize")
+    complete.add_trial(searched.trials[0])
+    assert "pruned" not in report.write_search_report(complete, config)[1]
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")][2:]
     assert rows == ["2", "0", "1"]
     best = report.plot_search(searched.get_trials(), config).axes[0].lines

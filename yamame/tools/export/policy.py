@@ -81,8 +81,8 @@ def export_policy(
     """
     if output.suffix not in (ONNX, PT2):
         raise UserError(f"--output {output}: give a file that ends in {ONNX} or {PT2}")
-    if num_envs != DYNAMIC and num_envs < 1:
-        raise UserError(f"num_envs is {num_envs}: pass at least 1, or {DYNAMIC}")
+    if num_envs != DYNAMIC and (isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1):
+        raise UserError(f"num_envs is {num_envs!r}: pass at least 1, or {DYNAMIC}")
     if output.suffix == ONNX:
         _require_exporter()
     config, task, takes_masks = run.config, run.task, run.train_state.has_action_masks

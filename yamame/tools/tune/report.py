@@ -144,4 +144,5 @@ def _to_text(trials: Sequence[FrozenTrial], config: TuneConfig) -> str:
     note = (
         "A pruned trial was stopped: at one of its evaluations others were better. Its return is that of its last one."
     )
-    return "\n\n".join([table, command, note])
+    is_pruned = any(trial.state is TrialState.PRUNED for trial in trials)
+    return "\n\n".join([table, command, *([note] if is_pruned else [])])
