@@ -1,4 +1,5 @@
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -137,6 +138,22 @@ def test_every_trajectory_follows_its_script(data):
             while (steps := steps - sum(lengths(env, trial))) >= 0:
                 trial += 1
             assert counts.get(env, 0) == trial
+
+
+def test_an_environment_that_never_takes_part_keeps_no_rows():
+    class Absent(ScriptedEnvironments):
+        def step(self, action):
+            step = super().step(action)
+            moved = step.is_transition & [True, False]
+            return replace(
+                step, is_transition=moved, terminated=step.terminated & moved, truncated=step.truncated & moved
+            )
+
+    collector = collector_of(Absent(2, lambda env, trial: [3]))
+    for _ in range(300):
+        collector.step(WatchingPolicy(), deterministic=False)
+    state = collector._transitions.state_dict(collector._row, collector._first_row_E)
+    assert all(len(column) <= 3 for column in state["columns"].values())
 
 
 def test_a_long_trial_among_short_ones_and_across_calls():

@@ -30,6 +30,12 @@ def test_nothing_of_a_text_is_lost(text: str) -> None:
     assert not tokens[len(text) :].any()
 
 
+def test_a_nul_at_the_end_is_a_character() -> None:
+    space = spaces.Text(3, min_length=0, charset="a\0b")
+    assert [read(space, tokens) for tokens in encode_text(space, ["a\0", "\0\0"])] == ["a\0", "\0\0"]
+    assert read(space, encode_text(space, "b\0")) == "b\0"
+
+
 def test_batches_in_every_form() -> None:
     texts = ["x", "zy ", ""]
     expected = np.stack([encode_text(SPACE, text) for text in texts])

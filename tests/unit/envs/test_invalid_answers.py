@@ -233,6 +233,8 @@ def test_a_vector_environment_with_an_invalid_answer_is_restarted(name: str) -> 
     [
         (["yes", "no"], r"info\['success'\] is 'yes', expected True or False"),
         (np.ones((2, 2)), r"info\['success'\] is an array of shape \(2,\)"),
+        (True, r"info\['success'\] has shape \(\): its first dimension must be 2"),
+        (np.ones(3), r"info\['success'\] has shape \(3,\): its first dimension must be 2"),
     ],
 )
 def test_a_success_of_another_kind_in_a_vector_environment_ends_the_run(success: Any, message: str) -> None:
@@ -243,6 +245,41 @@ def test_a_success_of_another_kind_in_a_vector_environment_ends_the_run(success:
     envs.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
     envs.step(np.zeros(2, np.int64))
     with pytest.raises(UserError, match=message):
+        envs.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("masks", [np.ones(3), np.ones((3, 2)), 1])
+def test_masks_of_another_number_of_environments_end_the_run(masks: Any) -> None:
+    def answer(step: Any) -> Any:
+        return *step[:4], {"action_mask": masks}
+
+    envs = GymnasiumVectorAdapter(VectorAnswering(answer, 1, has_masks=True), 0)
+    envs.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
+    with pytest.raises(UserError, match="has not one action mask for each of 2 environments"):
+        envs.step(np.zeros(2, np.int64))
+
+
+def test_masks_that_are_missing_at_the_reset_are_reported_there() -> None:
+    def answer(step: Any) -> Any:
+        return *step[:4], {"action_mask": np.ones((2, 2))}
+
+    envs = GymnasiumVectorAdapter(VectorAnswering(answer, 1), 0)
+    envs.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
+    with pytest.raises(UserError, match="missing in environment 0 at step 0 of its episode"):
+        envs.step(np.zeros(2, np.int64))
+
+
+def test_infos_of_ended_episodes_of_another_form_end_the_run() -> None:
+    class SameStep(VectorAnswering):
+        metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def answer(step: Any) -> Any:
+        infos = {"final_obs": step[0], "final_info": np.array([{}, {}], np.object_)}
+        return *step[:2], np.ones(2, np.bool_), step[3], infos
+
+    envs = GymnasiumVectorAdapter(SameStep(answer, 1), 0)
+    envs.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
+    with pytest.raises(UserError, match=r"info\['final_info'\] of the vector environment is a ndarray"):
         envs.step(np.zeros(2, np.int64))
 
 

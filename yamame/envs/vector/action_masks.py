@@ -166,16 +166,15 @@ class ActionMaskExtractor:
         return [info.get(self._key) if self._key else None for info in infos]
 
     def from_vector_info(self, info: Mapping[str, Any], num_envs: int) -> list[Any]:
-        """Return the masks in the info of a Gymnasium vector environment; None where there is none."""
+        """Return the masks in the info of a Gymnasium vector environment; None where there is none.
+
+        Raises `TypeError` or `ValueError` for another number of masks.
+        """
         if not self._key or self._key not in info:
             return [None] * num_envs
         is_present = np.broadcast_to(info.get(f"_{self._key}", True), num_envs)
-        masks = _split(info[self._key])
-        if len(masks) != num_envs:
-            raise UserError(
-                f"info[{self._key!r}] has {len(masks)} rows: give one mask for each of {num_envs} environments"
-            )
-        return [mask if present else None for mask, present in zip(masks, is_present, strict=True)]
+        masks = zip(_split(info[self._key]), is_present, strict=True)
+        return [mask if present else None for mask, present in masks]
 
     def add_to(
         self,

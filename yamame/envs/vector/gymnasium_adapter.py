@@ -144,7 +144,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
                     f"info['final_info'] of the vector environment is a {type(final_info).__name__}: make it a dict of "
                     "arrays, as in Gymnasium 1.x"
                 )
-            final_masks = self._masks.from_vector_info(final_info, self.num_envs)
+            final_masks = self._masks_in(final_info)
             info_masks = _where_list(self._ended, final_masks, info_masks)
             success_info = {**info, "final_success": _success_entry(final_info, self.num_envs)}
         reward = np.where(is_transition, reward, 0.0)
@@ -272,10 +272,18 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         return final, _where_list(failed, self._info_masks, info_masks)
 
     def _extract_masks(self, info: Mapping[str, Any]) -> list[Any]:
-        masks = self._masks.from_vector_info(info, self.num_envs)
+        masks = self._masks_in(info)
         if self._mask_method is None or any(mask is not None for mask in masks):
             return masks
         return self._mask_method(self._ended)
+
+    def _masks_in(self, info: Mapping[str, Any]) -> list[Any]:
+        try:
+            return self._masks.from_vector_info(info, self.num_envs)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"info has not one action mask for each of {self.num_envs} environments: give an array of as many rows"
+            ) from error
 
     def _flatten(self, observation: Any, rows: Bool[np.ndarray, "E"] | None = None) -> dict[str, np.ndarray]:
         """Return leaves that share no memory with the environment, which may reuse its buffers.
