@@ -188,6 +188,14 @@ def test_states_that_say_something_else(state: Any, run: Path, capsys: pytest.Ca
     assert refusing(outcomes(capsys)) == {"eval", "play", "resume"}
 
 
+@pytest.mark.parametrize("config", [None, 3])
+def test_a_checkpoint_without_the_config_of_its_run(config: Any, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = json.loads(max((run / "checkpoints").glob("update-*/state.json")).read_text())
+    state["config"] = config
+    change_checkpoints(run, "state.json", json.dumps(state).encode(), fitting=True)
+    assert refusing(outcomes(capsys)) == {"resume"}
+
+
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
 def test_archives_in_the_place_of_tensors(
     kind: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,15 +1,16 @@
 """Fields of the config that may have other values when a run is resumed, and what of them is written."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from yamame.config.differences import diff_configs
-from yamame.config.named_code import without_environments
+from yamame.config.differences import diff_configs, flatten_config
 from yamame.errors import UserError
 from yamame.run_config import RunConfig
 from yamame.runs.directory import METADATA, RESULT
 from yamame.runs.durable_files import write_json
-from yamame.training.run_files import read_config, read_metadata
+from yamame.training.run_files import read_metadata
 
 RESUMABLE = (
     "env_steps",
@@ -48,16 +49,24 @@ def check_resumable(directory: Path, config: RunConfig, changed: RunConfig, *, e
         raise UserError(f"{directory} has finished: pass env_steps, too, to train on with another {', '.join(paths)}")
 
 
-def write_changes(directory: Path, config: RunConfig) -> None:
-    """Add the fields that a resume changes to the overrides in the metadata, before `config` is written."""
-    with without_environments():
-        paths = diff_configs(read_config(directory), config)
-    metadata = read_metadata(directory)
-    changes = {
-        path: (metadata.overrides.get(path, pair)[0], pair[1]) for path, pair in paths.items() if _is_resumable(path)
-    }
-    if changes:
-        write_json(directory / METADATA, asdict(replace(metadata, overrides={**metadata.overrides, **changes})))
+def write_changes(directory: Path, saved: Mapping[str, Any], config: RunConfig) -> None:
+    """Add the fields that a resume changes to the overrides in the metadata, unless that is unreadable.
+
+    Args:
+        directory: Run directory.
+        saved: Flattened config of the checkpoint.
+        config: Config from now on.
+    """
+    try:
+        metadata = read_metadata(directory)
+    except UserError:  # a run needs it for its report alone
+        return
+    overrides = dict(metadata.overrides)
+    for path, value in flatten_config(config).items():
+        if _is_resumable(path) and saved.get(path, value) != value:
+            overrides[path] = overrides.get(path, (saved[path],))[0], value
+    if overrides != metadata.overrides:
+        write_json(directory / METADATA, asdict(replace(metadata, overrides=overrides)))
 
 
 def _is_resumable(path: str) -> bool:

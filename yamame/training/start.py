@@ -220,7 +220,7 @@ def _resume(
                     print(warning, file=sys.stderr)
                 if not finished:
                     (directory / RESULT).unlink(missing_ok=True)
-                    write_changes(directory, trainer.config)
+                    write_changes(directory, trainer.saved_config, trainer.config)
                     write_json(directory / CONFIG, to_json(trainer.config))
             if trains_past_end:  # a kill before the next checkpoint does not end the run again
                 trainer.save_checkpoint()

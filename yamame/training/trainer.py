@@ -5,10 +5,11 @@ One iteration collects one trial per environment (or `env_steps_per_iteration`),
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from yamame.collect.background import BackgroundThread, ShouldStop
 from yamame.collect.statistics import TrialSummary, summarize_trial
@@ -31,6 +32,7 @@ from yamame.training.run_evaluations import RunEvaluations
 from yamame.training.state import (
     IterationState,
     TrainState,
+    checkpoint_mismatch_error,
     load_initial_weights,
     restore_train_state,
 )
@@ -71,9 +73,13 @@ class Trainer:
         self.run_progress = RunProgress(directory=directory, config=config)
         checkpoint = load_run_checkpoint(directory, distributed) if resume else None
         self.state = TrainState()
+        self.saved_config: Mapping[str, Any] = {}
+        """Flattened config of the checkpoint."""
         if checkpoint:
-            saved = restore_train_state(checkpoint, directory)
-            self.state = saved.resumed_with(config, saved=checkpoint.state["config"])
+            if not isinstance(saved_config := checkpoint.state.get("config"), dict):
+                raise checkpoint_mismatch_error(directory)
+            self.saved_config = saved_config
+            self.state = restore_train_state(checkpoint, directory).resumed_with(config, saved=self.saved_config)
         self.state.restarts += bool(checkpoint)
         self.skipped_corrupted = checkpoint.skipped_corrupted if checkpoint else ()
         """Newer checkpoints that are corrupted."""

@@ -97,6 +97,8 @@ def test_it_resumes_without_its_source_and_counts_no_env_steps(tmp_path: Path, s
     assert (summary["env_steps"], summary["updates"], summary["end_reason"]) == (0, 80, "all updates made")
     overrides = read_metadata(tmp_path / "run").overrides
     assert overrides["env_steps"] == (length, 2 * length)
+    resume_run(tmp_path / "run", env_steps=3 * length, quiet=True)
+    assert read_metadata(tmp_path / "run").overrides["env_steps"] == (length, 3 * length)
     assert load_trained_run(tmp_path / "run").evaluate(trials=4, seed=0)["env_steps"] == 0
 
 
