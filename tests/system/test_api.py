@@ -159,6 +159,23 @@ def test_a_recipe_silently_by_default(capfd: pytest.CaptureFixture[str]) -> None
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"horizon": 3, "env": {"horizon": 4}}, "env.horizon is given twice, with different values: leave one out"),
+        ({"variants": "gru"}, r"variants: expected a list, got 'gru' alone: pass variants=\['gru'\]"),
+        (
+            {"algorithm": {"learner": {"learning_rate": 1e-3}}, "learner.learning_rate": 2e-3},
+            "(algorithm.)?learner.learning_rate is given twice",
+        ),
+    ],
+)
+def test_arguments_that_contradict_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(yamame.UserError, match=f"^{message}"):
+        yamame.train("passive-tmaze", env_steps=64, **settings)
+    assert not Path("runs").exists()
+
+
 def without_heads() -> dict[str, Any]:
     return {**TINY_RUN, "agent.trajectory_encoder": {"d_model": 8, "num_layers": 1}}
 
@@ -201,6 +218,8 @@ def test_a_lambda_can_be_evaluated_by_who_trained_it() -> None:
     assert longer.config.env_steps == longer.result["env_steps"] == 72
     with pytest.raises(yamame.UserError, match="num_envs is True: pass at least 1"):
         longer.export("policy.onnx", num_envs=True)
+    with pytest.raises(yamame.UserError, match=r"there is no folder nowhere$"):
+        longer.export("nowhere/policy.onnx")
 
 
 def test_a_function_without_a_name_is_announced(capfd: pytest.CaptureFixture[str]) -> None:

@@ -162,6 +162,11 @@ def test_the_advice_for_infinite_bounds_works() -> None:
     assert yamame.check_env(lambda: eval(wrapper, {"gymnasium": gymnasium, "env": Unbounded()}), horizon=9) == []
 
 
+def test_a_recipe_is_no_environment() -> None:
+    with pytest.raises(yamame.UserError, match=r"^bandit is a recipe, whose environment needs no check"):
+        yamame.check_env("bandit")
+
+
 def test_the_first_of_many_broken_environments_is_named(tmp_path: Path) -> None:
     with pytest.raises(yamame.UserError, match=r"environment 0: .*step does not return"):
         yamame.train(OldStep, horizon=9, env_steps=100, num_envs=4, quiet=True, run_dir=tmp_path / "run")

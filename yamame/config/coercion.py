@@ -63,7 +63,9 @@ def coerce(value: Any, annotation: Any, path: str) -> Any:
             return _coerce_to(value, option, path)
         except (TypeMismatchError, ValueError, OverflowError):
             continue
-    raise TypeMismatchError(f"expected {describe_type(annotation)}, got {_shorten(value)}")
+    got = _shorten(value)
+    excess = ", which has more than 64 bits" if len(got) > 18 and got.strip("-'").isdecimal() else ""
+    raise TypeMismatchError(f"expected {describe_type(annotation)}, got {got}{excess}")
 
 
 def _coerce_to(value: Any, annotation: Any, path: str) -> Any:

@@ -78,10 +78,10 @@ def flatten_space(space: spaces.Space[Any]) -> dict[str, Leaf]:
     for keys, leaf in walk_space(space):
         name = leaf_name(keys)
         if not isinstance(leaf, Leaf):
+            dropped = f"leave it out with --env.drop-obs-keys {name}, or " if keys else ""
             raise UserError(
-                f"observation {name!r} is a {type(leaf).__name__}, which is not supported: leave it out with "
-                f"--env.drop-obs-keys {name}, or wrap the environment so that it observes Box, Discrete, "
-                "MultiDiscrete, MultiBinary or Text"
+                f"observation {name!r} is a {type(leaf).__name__}, which is not supported: {dropped}wrap the "
+                "environment so that it observes Box, Discrete, MultiDiscrete, MultiBinary or Text"
             )
         if name in leaves:
             raise UserError(

@@ -305,12 +305,12 @@ def is_ci95_end(key: str) -> bool:
 
 
 def read_metrics(directory: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's `metrics.jsonl`, oldest first; empty without a file. Skips a torn last line."""
+    """Return the lines of a run's `metrics.jsonl`, oldest first; empty without a file. Skips torn or foreign lines."""
     path = directory / METRICS_FILE
     lines: list[dict[str, Any]] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
         with suppress(ValueError, RecursionError):
             parsed = json.loads(line)
-            if isinstance(parsed, dict) and "updates" in parsed:
+            if isinstance(parsed, dict) and {"env_steps", "updates"} <= parsed.keys():
                 lines.append(parsed)
     return lines

@@ -27,6 +27,8 @@ from yamame.envs.vector.construction import call_env_fn
 from yamame.envs.working_directory import kept_working_directory
 from yamame.envs.wrapper_chain import wrapper_chain
 from yamame.envs.wrappers.instruction import is_goal_env
+from yamame.errors import UserError
+from yamame.recipes import recipe_names
 from yamame.recipes.settings.presets import default_config
 from yamame.training.memory_estimate import check_memory
 
@@ -70,6 +72,8 @@ def check_env(
         UserError: For whatever would stop training: spaces that cannot be used, by the adapters or by the networks of
             the default agent, a wrong interface, exceptions, invalid observations, rewards or masks.
     """
+    if isinstance(env, str) and env in recipe_names():
+        raise UserError(f"{env} is a recipe, whose environment needs no check: pass a function or a Gymnasium id")
     config = env_config(env, horizon=horizon, attempts=attempts)
     with closing(config.build(config.required_num_envs or 1, seed)) as envs:
         task = config.task_spec(envs)

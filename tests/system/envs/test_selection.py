@@ -118,6 +118,11 @@ def test_a_graph_is_refused_with_the_way_out(workers: int | None) -> None:
         EnvFnConfig(env_fn=Rich, horizon=3, num_workers=workers, obs_keys=("imge",)).build(2, seed=0)
 
 
+def test_a_graph_alone_cannot_be_left_out() -> None:
+    with pytest.raises(UserError, match=r"observation 'observation' is a Graph, which is not supported: wrap the"):
+        flatten_space(spaces.Graph(spaces.Box(0, 1), None))
+
+
 def test_a_vector_environment_is_selected_from_too() -> None:
     trials = EnvFnConfig(env_fn=make_pair, horizon=3, vector_size=2, drop_obs_keys=("b",)).build(2, seed=0)
     assert set(trials.reset()) == {"a"}

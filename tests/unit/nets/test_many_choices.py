@@ -154,6 +154,15 @@ def test_a_remark_says_what_many_choices_cost() -> None:
     assert not remarks(spaces.Discrete(1000)) and not remarks(spaces.Box(-1.0, 1.0, (5000,)))
 
 
+def test_a_gamma_that_is_listed_twice_is_named() -> None:
+    spec = TaskSpec(
+        observation_space=OBSERVATION, action_space=spaces.Discrete(2), horizon=4, action_mask_key="action_mask"
+    )
+    (remark,) = AMAGOConfig(agent=AgentConfig(gammas=(0.5, 0.9, 0.5))).remarks(spec)
+    assert remark.startswith("agent.gammas has 0.5 2 times")
+    assert not AMAGOConfig(agent=AgentConfig(gammas=(0.5, 0.9), acting_gamma=0.9)).remarks(spec)
+
+
 class Choices(gymnasium.Env[Any, Any]):
     """The reward of an action is its mean."""
 

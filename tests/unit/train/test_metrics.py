@@ -82,6 +82,12 @@ def test_long_runs_are_thinned_but_for_evaluations(tmp_path, monkeypatch):
     assert [line["updates"] for line in read_metrics(tmp_path)][len(kept) :] == [104, 112]
 
 
+def test_lines_without_counters_are_no_metrics(tmp_path):
+    lines = ('{"updates": 3, "eval/return_mean": 1}', '{"env_steps": 3}', "[1]", '{"env_steps": 4, "updates": 1}')
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert read_metrics(tmp_path) == [{"env_steps": 4, "updates": 1}]
+
+
 def test_truncating_before_anything_was_written(tmp_path):
     with MetricLogger(tmp_path) as writer:
         writer.truncate(writer.num_bytes)

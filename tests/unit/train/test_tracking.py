@@ -190,6 +190,8 @@ def test_names_are_those_of_the_files() -> None:
     check_trackers(["diary", "notebook"])
     with pytest.raises(UserError, match="unknown tracker 'nope': choose among diary, mlflow, notebook, trackio, wandb"):
         check_trackers(["notebook", "nope"])
+    with pytest.raises(UserError, match=r"^track: expected a list, got 'diary' alone: pass track=\['diary'\]$"):
+        check_trackers("diary")
 
 
 def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

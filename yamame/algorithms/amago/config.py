@@ -1,5 +1,6 @@
 """`AMAGOConfig`: the algorithm of the paper, for `RunConfig.algorithm`."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -76,11 +77,15 @@ class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsValues, SupportsExp
         return [f"learner.frozen keeps the random weights of {named}, since there is no init_from"] if named else []
 
     def _loss_remarks(self) -> list[str]:
-        """Return what no loss trains and what has no effect, unless the run has losses of its own."""
+        """Return what no loss trains, or trains twice, and what has no effect, unless the run has losses of its own."""
         learner = self.learner
         if learner.extra_losses:
             return []
-        remarks: list[str] = []
+        remarks = [
+            f"agent.gammas has {gamma:g} {count} times: its values are learned as often, and count as much in the loss"
+            for gamma, count in Counter(self.agent.gammas).items()
+            if count > 1
+        ]
         if not (learner.policy_gradient.weight or learner.filtered_bc.weight):
             remarks.append("no loss trains the policy: learner.policy_gradient.weight and filtered_bc.weight are 0")
         if not learner.td.weight:

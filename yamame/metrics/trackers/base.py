@@ -51,7 +51,9 @@ def tracker_names() -> list[str]:
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """Raise `UserError` for a tracker that does not exist or whose package is not installed."""
+    """Raise `UserError` for a string alone, and for a tracker that does not exist or whose package is not installed."""
+    if isinstance(names, str):
+        raise UserError(f"track: expected a list, got {names!r} alone: pass track=[{names!r}]")
     for name in names:
         if name not in tracker_names():
             raise UserError(f"unknown tracker {name!r}: choose among {', '.join(tracker_names())}")

@@ -334,8 +334,11 @@ def apply_presets(
 def apply_variants(config: RunConfig, names: Sequence[str]) -> RunConfig:
     """Return the config with all variants applied in order.
 
-    Raises `UserError` for an unknown name, and for a variant that changes nothing: its run would be the full agent's.
+    Raises `UserError` for an unknown name, for a string alone, and for a variant that changes nothing: its run would be
+    the full agent's.
     """
+    if isinstance(names, str):
+        raise UserError(f"variants: expected a list, got {names!r} alone: pass variants=[{names!r}]")
     for name in names:
         if name not in VARIANTS:
             raise UserError(f"unknown variant {name!r}: choose among {', '.join(list_variants(config))}")
