@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from paper_endings import is_flat
+from paper_picture import PANELS, draw
 from paper_rows import ROWS, TINY_ITERATIONS, TINY_STEPS, Run, all_runs, anneal_env_steps
 from paper_runs import require_same_config
 from scripts import BENCHMARKS
@@ -27,6 +28,16 @@ from yamame.runs.durable_files import write_json
 RUNS = ("maze-runner-15-seed0", "wind-default-seed1")
 STEPS = 4 * TINY_STEPS
 """Environment steps of an iteration."""
+
+
+def test_the_picture_has_the_runs_that_the_results_have(tmp_path: Path) -> None:
+    records = json.loads((BENCHMARKS / "paper_runs.json").read_text())["runs"]
+    assert {name for runs in PANELS.values() for name in runs.values()} <= records.keys()
+    draw(records, tmp_path / "whole.png")
+    draw({name: records[name] for name in RUNS}, tmp_path / "part.svg")
+    assert (tmp_path / "whole.png").read_bytes().startswith(b"\x89PNG")
+    drawn = (tmp_path / "part.svg").read_text()
+    assert "seed 0" in drawn and "twice" not in drawn
 
 
 def queue(folder: Path, *arguments: str) -> list[str]:
