@@ -246,14 +246,14 @@ def train(
             if eval_env_fn is not None:
                 raise UserError("recipes have test tasks of their own: leave eval_env_fn out")
             recipe = load_recipe(task, preset)
-            settings |= {} if horizon is None else {"env.horizon": horizon}
-            settings |= {} if attempts == 1 else {"env.attempts": attempts}
+            of_task = {"env.horizon": horizon, "env.attempts": None if attempts == 1 else attempts}
+            settings = {name: value for name, value in of_task.items() if value is not None} | settings
         else:
             recipe = own_recipe(_own_env_config(task, eval_env_fn, horizon=horizon, attempts=attempts), preset)
         if isinstance(algorithm, str):
             recipe = with_algorithm(recipe, algorithm)
         elif algorithm is not None:
-            settings["algorithm"] = algorithm
+            settings = {"algorithm": algorithm} | settings
         _check_names(settings, recipe.make_config(recipe.env))
         config = config_from_overrides(recipe, variants, settings, size=size, model=model)
         metadata = make_metadata(recipe, config)

@@ -27,6 +27,7 @@ from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.envs.tmaze import TMazeVectorEnv
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.recipes import load_recipe
+from yamame.recipes.settings.presets import amago_config
 from yamame.training.run_files import read_config
 from yamame.training.trained_run import load_trained_run
 
@@ -159,21 +160,21 @@ def test_a_recipe_silently_by_default(capfd: pytest.CaptureFixture[str]) -> None
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"horizon": 3, "env": {"horizon": 4}}, "env.horizon is given twice, with different values: leave one out"),
-        ({"variants": "gru"}, r"variants: expected a list, got 'gru' alone: pass variants=\['gru'\]"),
-        (
-            {"algorithm": {"learner": {"learning_rate": 1e-3}}, "learner.learning_rate": 2e-3},
-            "(algorithm.)?learner.learning_rate is given twice",
-        ),
-    ],
-)
-def test_arguments_that_contradict_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(yamame.UserError, match=f"^{message}"):
-        yamame.train("passive-tmaze", env_steps=64, **settings)
+def test_a_string_is_no_list_of_variants() -> None:
+    with pytest.raises(
+        yamame.UserError, match=r"^variants: expected a list, got 'gru' alone: pass variants=\['gru'\]$"
+    ):
+        yamame.train("passive-tmaze", env_steps=64, variants="gru")
     assert not Path("runs").exists()
+
+
+def test_settings_take_precedence_over_arguments() -> None:
+    settings: dict[str, Any] = {"env": {"horizon": 4}, "learner.learning_rate": 2e-3, **TINY_RUN}
+    run = yamame.train(
+        "passive-tmaze", horizon=3, algorithm={"learner": {"learning_rate": 1e-3, "tau": 0.5}}, env_steps=64, **settings
+    )
+    learner = amago_config(run.config).learner
+    assert (run.config.env.task_name, learner.learning_rate, learner.tau) == ("passive-tmaze-4", 2e-3, 0.5)
 
 
 def without_heads() -> dict[str, Any]:

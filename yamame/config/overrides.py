@@ -52,59 +52,39 @@ def apply_overrides(config: C, overrides: Mapping[str, Any]) -> C:
     the type of the field (list to tuple, int to float). Fields of one config are changed together.
 
     Raises:
-        UserError: A field is unknown (the message names the nearest one), has two values, as in
-            `{"env.horizon": 60, "env": {"horizon": 50}}`, or a value does not fit.
+        UserError: A field is unknown (the message names the nearest one) or a value does not fit.
     """
     tree = to_tree(config)
-    assigned: dict[str, Any] = {}
     for name, value in overrides.items():
-        _assign(tree, name, value, config, assigned)
+        _assign(tree, name, value, config)
     return coerce_field(tree, type(config), "")
 
 
-def _assign(
-    tree: Any, path: str, value: Any, config: Any, assigned: dict[str, Any], given: str = "", prefix: str = ""
-) -> None:
-    """Change a value in the tree of `config`.
-
-    Args:
-        tree: Part of the tree that has the field.
-        path: Path of the field in it.
-        value: New value.
-        config: The whole config.
-        assigned: Values assigned so far, by their whole paths, to which this one is added.
-        given: Path of `tree` as its fields are named by the caller, which ends in a dot.
-        prefix: Whole path of `tree`, flattened parts included, which ends in a dot.
-    """
+def _assign(tree: Any, path: str, value: Any, config: Any, prefix: str = "") -> None:
+    """Change a value in the tree of `config`."""
     name, _, rest = path.replace("-", "_").partition(".")
-    flattened, tree = _containing(tree, name)
-    prefix += flattened
+    tree = _containing(tree, name)
     key: Any = int(name) if isinstance(tree, list) and name.isdecimal() else name
     known = range(len(tree)) if isinstance(tree, list) else tree if isinstance(tree, dict) else ()
     if key not in known or key == "type":
-        guess = closest_field(given + path, config)
+        guess = closest_field(prefix + path, config)
         hint = f"did you mean {guess!r}?" if guess else "see --help for all of them"
-        raise UserError(f"no field {given + path!r}: {hint}")
+        raise UserError(f"no field {prefix + path!r}: {hint}")
     if rest:
-        _assign(tree[key], rest, value, config, assigned, f"{given}{name}.", f"{prefix}{name}.")
+        _assign(tree[key], rest, value, config, f"{prefix}{name}.")
     elif isinstance(value, Mapping) and isinstance(tree[key], dict) and "type" in tree[key]:
         for part in value:
-            _assign(tree[key], part, value[part], config, assigned, f"{given}{name}.", f"{prefix}{name}.")
+            _assign(tree[key], part, value[part], config, f"{prefix}{name}.")
     else:
-        new = to_tree(value)
-        earlier = assigned.setdefault(prefix + name, new)
-        is_changed = earlier is not new and earlier != new
-        if is_changed or any(place.startswith(f"{prefix}{name}.") for place in assigned):
-            raise UserError(f"{given}{name} is given twice, with different values: leave one out")
-        tree[key] = new
+        tree[key] = to_tree(value)
 
 
-def _containing(tree: Any, name: str) -> tuple[str, Any]:
-    """Return the tree itself, or the flattened part of it that has the field; first its path, which ends in a dot."""
+def _containing(tree: Any, name: str) -> Any:
+    """Return the tree itself, or the flattened part of it that has the field."""
     if not isinstance(tree, dict) or name in tree or not isinstance(tree.get("type"), type):
-        return "", tree
-    flattened = ((f"{key}.", tree[key]) for key in tree if key != "type" and is_flattened(tree["type"], key))
-    return next((pair for pair in flattened if isinstance(pair[1], dict) and name in pair[1]), ("", tree))
+        return tree
+    flattened = (tree[key] for key in tree if key != "type" and is_flattened(tree["type"], key))
+    return next((part for part in flattened if isinstance(part, dict) and name in part), tree)
 
 
 def closest_field(name: str, config: Any, *others: str) -> str:

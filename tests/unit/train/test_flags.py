@@ -198,27 +198,6 @@ def test_overrides_by_path_and_by_nest():
     assert apply_overrides(DEFAULT, {}) == DEFAULT == RunSettings()
 
 
-@pytest.mark.parametrize(
-    ("overrides", "field"),
-    [
-        ({"env.horizon": 60, "env": {"horizon": 50}}, "env.horizon"),
-        ({"env": {"attempt_length": 9}, "env.attempt-length": 8}, "env.attempt_length"),
-        ({"second.horizon": 8, "second": None}, "second"),
-        ({"losses.0.weight": 2, "losses": [LossSettings()]}, "losses"),
-    ],
-)
-def test_a_field_with_two_values_is_refused(overrides: dict[str, Any], field: str) -> None:
-    run = apply_overrides(DEFAULT, {"second": MazeSettings()})
-    with pytest.raises(UserError, match=f"^{field} is given twice, with different values: leave one out$"):
-        apply_overrides(run, overrides)
-
-
-def test_a_field_may_have_one_value_twice_and_a_config_be_replaced_before_its_fields() -> None:
-    assert apply_overrides(DEFAULT, {"env.horizon": 60, "env": {"horizon": 60.0}}).env.horizon == 60
-    run = apply_overrides(DEFAULT, {"second": MazeSettings(), "second.horizon": 8})
-    assert run.second == MazeSettings(horizon=8)
-
-
 def test_an_integer_of_more_than_64_bits_is_refused_as_such() -> None:
     with pytest.raises(UserError, match=r"^seed: .* got 9223372036854775808, which has more than 64 bits$"):
         apply_overrides(DEFAULT, {"seed": 2**63})
