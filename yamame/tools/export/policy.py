@@ -82,7 +82,7 @@ def export_policy(
     if output.suffix not in (ONNX, PT2):
         raise UserError(f"--output {output}: give a file that ends in {ONNX} or {PT2}")
     if not output.absolute().parent.is_dir():
-        raise UserError(f"--output {output}: there is no folder {output.parent}")
+        raise UserError(f"cannot write to {output}: there is no folder {output.parent}")
     if num_envs != DYNAMIC and (isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1):
         raise UserError(f"num_envs is {num_envs!r}: pass at least 1, or {DYNAMIC}")
     if output.suffix == ONNX:
