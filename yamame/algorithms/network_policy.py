@@ -20,6 +20,7 @@ from yamame.data.step import PolicyInput
 from yamame.errors import UserError
 from yamame.nets.blocks import freeze_for_inference
 from yamame.nets.heads.actor import PolicyDistribution, distribution_tensors, with_tensors
+from yamame.nets.heads.distributions import NO_CLIP
 from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 from yamame.nets.ops import load_generator_state
 from yamame.nets.sequence.base import SupportsStaticStep
@@ -49,7 +50,7 @@ def acting_networks(
     )
     actor = freeze_for_inference(agent.actor_of_gamma(gamma_index, averaged=averaged), fast=fast)
     if not clips:
-        actor.clip = (0.0, 1.0)
+        actor.clip = NO_CLIP
     return timestep_encoder, trajectory_encoder, actor
 
 

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from yamame.distributed_context import DistributedContext
+
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """PyTorch's defaults."""
 _DECAYED = 0.1
@@ -75,6 +77,16 @@ class ClippedAdamW:
     def grads(self) -> list[Tensor]:
         """Gradients of the parameters that have one."""
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+    def grads_to_sum(self, distributed: DistributedContext) -> list[Tensor]:
+        """Return the gradients that are summed over all ranks: with several, one of each parameter.
+
+        A rank whose batch leaves out a branch of the network has no gradient there, and adds 0.
+        """
+        if not distributed.is_single_process:
+            for parameter in self.parameters:
+                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        return self.grads
 
     @torch.no_grad()
     def step(self, loss: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Bool[Tensor, ""]]:

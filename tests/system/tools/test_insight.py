@@ -24,8 +24,9 @@ pytestmark = pytest.mark.slow
 LENGTH, CONTEXT = 30, 12
 
 
-def shaken(action_space: ActionSpace) -> Agent:
-    agent = tiny_agent(action_space=action_space, context_length=CONTEXT, dtype=torch.float32)
+def shaken(action_space: ActionSpace, *, averaged: bool = False, clips: bool = True) -> Agent:
+    config = replace(TINY_AGENT, actor=replace(TINY_AGENT.actor, clip_evaluation=clips))
+    agent = tiny_agent(config, action_space, context_length=CONTEXT, dtype=torch.float32, averaged=averaged)
     shake(agent)
     agent.value_code.mean_G.fill_(3.0)
     agent.value_code.scale_G.fill_(0.7)
@@ -47,13 +48,15 @@ def moments(trajectory: Trajectory, action_space: ActionSpace) -> list[PolicyInp
     ]
 
 
-@pytest.mark.parametrize("gamma_index", [-1, 0])
+@pytest.mark.parametrize(("gamma_index", "averaged", "clips"), [(-1, False, True), (0, True, True), (-1, True, False)])
 @every_action_space
-def test_probabilities_are_those_that_the_policy_acts_by(action_space: ActionSpace, gamma_index: int) -> None:
+def test_probabilities_are_those_that_the_policy_acts_by(
+    action_space: ActionSpace, gamma_index: int, averaged: bool, clips: bool
+) -> None:
     """Over a trial longer than the context, where the attention window matters."""
-    agent = shaken(action_space)
+    agent = shaken(action_space, averaged=averaged, clips=clips)
     trajectory = random_trajectory(np.random.default_rng(0), LENGTH, action_space)
-    policy = NetworkPolicy(agent, num_envs=1, generator=torch.Generator(), gamma_index=gamma_index)
+    policy = NetworkPolicy(agent, num_envs=1, generator=torch.Generator(), gamma_index=gamma_index, clips=clips)
     found = analyze_trajectory(agent, trajectory, reward_scale=1.0, gamma_index=gamma_index).action_distributions
     assert found.num_choices == num_choices(action_space)
     for time, now in enumerate(moments(trajectory, action_space)):
@@ -71,10 +74,11 @@ def test_probabilities_are_those_that_the_policy_acts_by(action_space: ActionSpa
             assert part.sum() == pytest.approx(1.0, abs=1e-5)
 
 
+@pytest.mark.parametrize("averaged", [False, True])
 @every_action_space
 @torch.no_grad()
-def test_values_are_the_agents(action_space: ActionSpace) -> None:
-    agent = shaken(action_space)
+def test_values_are_the_agents(action_space: ActionSpace, averaged: bool) -> None:
+    agent = shaken(action_space, averaged=averaged)
     trajectory = random_trajectory(np.random.default_rng(0), LENGTH, action_space)
     found = analyze_trajectory(agent, trajectory, reward_scale=10.0)
     batch = pack([Window(trajectory=trajectory, start=0, length=LENGTH)], pad_tokens_to_multiple_of=1)

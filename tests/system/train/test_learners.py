@@ -121,6 +121,16 @@ def test_two_learners_have_the_counters_of_one_and_half_the_replay(tmp_path: Pat
     assert stored(tmp_path / "data/offline") == stored(tmp_path / "1/replay")
 
 
+def test_batches_of_two_learners_may_have_windows_of_different_lengths(tmp_path: Path) -> None:
+    """A batch of short windows has one segment, after which no summary is written, so that those have no gradient."""
+    run = yamame.train(
+        "CartPole-v1", model="recurrent_memory", run_dir=tmp_path / "run", quiet=True, num_learners=2, num_envs=4,
+        env_steps=1000, context_length=30, eval={"trials": 4, "final_trials": 4, "interval_env_steps": 0},
+        replay={"batch_size": 2, "min_batch_transitions": 0}, updates_per_env_step=0.2,
+    )  # fmt: skip
+    assert run.result["updates"] > 50
+
+
 @pytest.mark.thorough
 def test_a_resumed_run_restores_the_state_of_each_learner(tmp_path: Path) -> None:
     """To the bit what it would have become."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from yamame.algorithms.optimizer import ClippedAdamW, wide_layer_lr_scales
+from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 
 DECAY, MAX_NORM = 0.1, 1.0
 
@@ -33,6 +34,16 @@ def reference_step(optimizer: torch.optim.AdamW, of: list[nn.Parameter]) -> None
     optimizer.grad_scale = ((norm + 1e-6) / MAX_NORM).clamp(min=1.0).float()  # type: ignore[attr-defined]
     optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
     optimizer.step()
+
+
+def test_every_rank_sums_a_gradient_of_each_parameter() -> None:
+    of = parameters(torch.float64)
+    optimizer = ClippedAdamW(of, weight_decay=DECAY, max_grad_norm=MAX_NORM)
+    set_gradients(of, 0)
+    assert len(optimizer.grads_to_sum(SINGLE_PROCESS)) == len(of) - 1
+    summed = optimizer.grads_to_sum(DistributedContext(rank=1, world_size=2))
+    assert [each.shape for each in summed] == [each.shape for each in of]
+    assert not summed[-1].any() and all(each.any() for each in summed[:-1])
 
 
 def equal(one: Any, other: Any) -> bool:

@@ -284,7 +284,8 @@ class Learner(Algorithm):
         if state_ND.requires_grad:  # not if both encoders are frozen
             state_ND.backward(state_gradient_ND)
         target_mean = masked_mean(td_target_NG[:, -1], batch.loss_mask) * (batch.loss_mask.sum() / num_transitions)
-        self.distributed.all_reduce_sum_(*self.optimizer.grads, total, target_mean, *metrics.values())
+        grads = self.optimizer.grads_to_sum(self.distributed)
+        self.distributed.all_reduce_sum_(*grads, total, target_mean, *metrics.values())
 
         # 4. one step for all parameters, then what follows them; on the device, an update that is not finite is undone
         norm, finite = self.optimizer.step(total)

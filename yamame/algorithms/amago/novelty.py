@@ -296,7 +296,7 @@ class NoveltyLearner:
         self.optimizer.zero_grad()
         loss.backward()
         total = loss.detach()
-        distributed.all_reduce_sum_(*self.optimizer.grads, total)
+        distributed.all_reduce_sum_(*self.optimizer.grads_to_sum(distributed), total)
         _, finite = self.optimizer.step(total)
         self._targets.update(config.tau * finite.to(total.dtype))
         for value, old in zip(self._statistics, before, strict=True):

@@ -166,7 +166,7 @@ class SeparateLearner:
             noise=_of_last_gamma(noise_NGA),
             num_transitions=num_transitions,
         )
-        self._distributed.all_reduce_sum_(*self.optimizer.grads, total)
+        self._distributed.all_reduce_sum_(*self.optimizer.grads_to_sum(self._distributed), total)
         _, finite = self.optimizer.step(total)
         self._targets.update(tau * finite.to(total.dtype))
         if self._averages is not None:

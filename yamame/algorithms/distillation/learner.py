@@ -119,7 +119,7 @@ class Distillation(Algorithm):
         # 3. a step, unless loss or gradient are not finite
         loss.backward()
         mean_loss = loss.detach().clone()
-        self.distributed.all_reduce_sum_(mean_loss, *self.optimizer.grads)
+        self.distributed.all_reduce_sum_(mean_loss, *self.optimizer.grads_to_sum(self.distributed))
         norm, finite = self.optimizer.step(mean_loss)
         for value, old in zip(statistics, before, strict=True):
             value.copy_(torch.where(finite, value, old))

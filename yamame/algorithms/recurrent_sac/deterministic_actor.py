@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from yamame.data.actions import action_size
 from yamame.nets.blocks import MLP, at_least_float32
 from yamame.nets.heads.actor import ActorConfig
+from yamame.nets.heads.distributions import NO_CLIP
 from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 
 MAX_MEAN = 3.0
@@ -27,7 +28,7 @@ class DeterministicActor(nn.Module):
     def __init__(self, config: ActorConfig, *, input_size: int, action_space: spaces.Box) -> None:
         super().__init__()
         self.action_size = action_size(action_space)
-        self.clip = (0.0, 1.0)
+        self.clip = NO_CLIP
         """Unused: for discrete actions."""
         self.mlp = MLP(input_size, config.hidden_sizes, self.action_size, config.activation)
 

@@ -218,7 +218,9 @@ class RecurrentSAC(Algorithm):
         torch.stack(list(losses.values())).sum().backward()
         metrics |= {name: loss.detach() for name, loss in losses.items()}
         stepped = {name: each for name, each in self._optimizers.items() if each.grads}
-        gradients = [gradient for optimizer in stepped.values() for gradient in optimizer.grads]
+        gradients = [
+            gradient for optimizer in stepped.values() for gradient in optimizer.grads_to_sum(self.distributed)
+        ]
         self.distributed.all_reduce_sum_(*gradients, *metrics.values())
         everything = nn.utils.get_total_norm(gradients, foreach=True)
         finite = torch.isfinite(everything + metrics["loss/critic"])
