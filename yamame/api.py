@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
+from types import EllipsisType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -190,7 +190,7 @@ def train(
     task: str | EnvFn,
     *,
     horizon: int | None = None,
-    attempts: int | None = 1,
+    attempts: int | EllipsisType | None = ...,
     run_dir: str | Path | None = None,
     algorithm: str | Mapping[str, Any] | AlgorithmConfig | None = None,
     preset: str = SMALL,
@@ -211,10 +211,11 @@ def train(
         task: Name of a recipe, id of a registered Gymnasium environment, or a function without arguments that returns a
             new `gymnasium.Env` or `VectorEnv`, or the name of one, `module:function`. With a function at the top of a
             module the run can be evaluated and resumed from elsewhere: `yamame eval RUN --env module:function`.
-        horizon: Maximum number of steps of a trial, `env.horizon` of a recipe; None: that of the recipe, or the time
-            limit of the environment, its wrappers' included (1,000 steps if it has none), times `attempts`.
+        horizon: Maximum number of steps of a trial, over all its attempts, or `env.horizon` of a recipe; None: that of
+            the recipe, or the time limit of the environment, its wrappers' included (1,000 steps if it has none),
+            times `attempts`.
         attempts: Number of episodes on one task that make a trial, `env.attempts` of a recipe; None: as many as fit
-            into the horizon.
+            into the horizon. The default is that of the recipe, and 1 for other tasks.
         run_dir: Run directory; None: `runs/RECIPE-TIME`.
         algorithm: Learning algorithm: the name of a folder in yamame/algorithms/, whose settings replace those of the
             recipe, a config, or fields of the algorithm that the recipe has; None: that of the recipe.
@@ -246,10 +247,11 @@ def train(
             if eval_env_fn is not None:
                 raise UserError("recipes have test tasks of their own: leave eval_env_fn out")
             recipe = load_recipe(task, preset)
-            of_task = {"env.horizon": horizon, "env.attempts": None if attempts == 1 else attempts}
-            settings = {name: value for name, value in of_task.items() if value is not None} | settings
+            of_task = {} if horizon is None else {"env.horizon": horizon}
+            settings = of_task | ({} if attempts is ... else {"env.attempts": attempts}) | settings
         else:
-            recipe = own_recipe(_own_env_config(task, eval_env_fn, horizon=horizon, attempts=attempts), preset)
+            count = 1 if attempts is ... else attempts
+            recipe = own_recipe(_own_env_config(task, eval_env_fn, horizon=horizon, attempts=count), preset)
         if isinstance(algorithm, str):
             recipe = with_algorithm(recipe, algorithm)
         elif algorithm is not None:

@@ -177,6 +177,13 @@ def test_settings_take_precedence_over_arguments() -> None:
     assert (run.config.env.task_name, learner.learning_rate, learner.tau) == ("passive-tmaze-4", 2e-3, 0.5)
 
 
+def test_attempts_of_a_recipe_are_its_own_by_default_and_what_is_passed_otherwise() -> None:
+    assert yamame.train("gridnavi", env_steps=240, **TINY_RUN).config.env.attempts == 4
+    assert yamame.train("gridnavi", env_steps=240, attempts=1, **TINY_RUN).config.env.attempts == 1
+    with pytest.raises(yamame.UserError, match=r"^env.attempts: expected int, got None"):
+        yamame.train("gridnavi", env_steps=240, attempts=None, **TINY_RUN)
+
+
 def without_heads() -> dict[str, Any]:
     return {**TINY_RUN, "agent.trajectory_encoder": {"d_model": 8, "num_layers": 1}}
 
