@@ -92,7 +92,7 @@ class Run:
 
         Args:
             trials: Number of trials; None: `eval.final_trials`.
-            seed: Seed of tasks and actions; None: that of all evaluations of the run.
+            seed: Seed of tasks and actions; None: that of the evaluation after training.
             instruction: Instruction of every trial; "": sampled by the task.
             checkpoint: `latest`, `best` or a path.
             env_fn: Another environment with the same spaces; None: that of the run.

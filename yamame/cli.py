@@ -195,7 +195,8 @@ def _register_play(subparsers: Any) -> None:
 
 def _add_task_options(parser: argparse.ArgumentParser) -> None:
     """Add `--seed`, `--instruction` and `--checkpoint`."""
-    parser.add_argument("--seed", type=whole_number, metavar="N", help="seed of tasks and actions")
+    seed = "seed of tasks and actions (default: that of the evaluation after training)"
+    parser.add_argument("--seed", type=whole_number, metavar="N", help=seed)
     parser.add_argument(
         "--instruction",
         default="",

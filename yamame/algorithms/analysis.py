@@ -99,8 +99,8 @@ class ValueFunction(ABC):
     def step(self, step: PolicyInput) -> Float32[np.ndarray, "E G"]:
         """Add a timestep to the memory; return the value of the policy of each gamma, in units of the task's reward.
 
-        As in `AgentAnalysis.value_TG`. A timestep that is passed twice replaces its first version. Values of `hyperx`
-        are those that PPO learns: deviations of the discounted return, with bonuses.
+        As in `AgentAnalysis.value_TG`. A timestep that is passed twice replaces its first version. Values that were
+        learned from scaled rewards with bonuses keep that unit.
         """
 
 

@@ -51,7 +51,7 @@ class TrainedRun:
 
         Args:
             trials: Number of trials; None: `eval.final_trials`.
-            seed: Seed of tasks and actions; None: that of all evaluations of the run.
+            seed: Seed of tasks and actions; None: that of the evaluation after training.
             instruction: Instruction of every trial; empty: sampled by the task.
             quiet: Hide progress.
 
