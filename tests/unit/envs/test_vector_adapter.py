@@ -1,6 +1,8 @@
 import itertools
+from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from counting_environment import CountingEnv, OpaqueVectorEnv
@@ -218,3 +220,42 @@ def test_success_is_absent_until_announced_and_an_array_from_then_on():
             np.testing.assert_array_equal(step.success, step.terminated)
     first = next(index for index, success in enumerate(found) if success is not None)
     assert all(success is not None for success in found[first:])
+
+
+class _Walk(gymnasium.Env):
+    """Three steps; the observation counts them. One array for all steps, unless `copies`."""
+
+    observation_space = spaces.Box(0.0, 3.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, *, copies: bool, counts: bool = True) -> None:
+        self.copies, self.count = copies, float(counts)
+        self.array = np.zeros(2, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.array[:] = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        self.array += self.count
+        return self._observe(), 0.0, False, bool(self.array[0] == 3) or not self.count, {}
+
+    def _observe(self):
+        return self.array.copy() if self.copies else self.array
+
+
+@pytest.mark.parametrize(
+    ("settings", "mode", "is_named"),
+    [
+        ({"copies": False}, SAME_STEP, True),
+        ({"copies": True}, SAME_STEP, False),
+        ({"copies": False}, DISABLED, False),
+        ({"copies": True, "counts": False}, SAME_STEP, False),
+    ],
+    ids=["reused", "copied", "reset by mask", "constant"],
+)
+def test_last_observations_that_a_reset_overwrites_are_named_once(settings, mode, is_named, capsys):
+    walks = SyncVectorEnv([partial(_Walk, **settings)] * NUM_ENVS, autoreset_mode=mode)
+    record(walks, 40)
+    line = "the last observations of 9 episodes equal the first one of the next"
+    assert capsys.readouterr().err.count(line) == int(is_named)

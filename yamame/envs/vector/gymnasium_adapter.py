@@ -30,6 +30,7 @@ from yamame.envs.vector.faults import (
     validate_infos,
 )
 from yamame.envs.vector.fixed_spaces import FixedAsyncSpaces, FixedSpaces
+from yamame.envs.vector.overwritten_finals import OverwrittenFinals
 from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.errors import UserError, describe_error
 from yamame.types import Fault, State, load_nested_state_dict, nested_state_dict
@@ -88,6 +89,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         self._resets_by_mask = self._mode is AutoresetMode.DISABLED or self._forwards_options
         self._autoresets = self._mode is AutoresetMode.SAME_STEP or not self._resets_by_mask
         self._observation: dict[str, np.ndarray] = {}
+        self._overwritten_finals = OverwrittenFinals()
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._reset_pending = np.zeros(self.num_envs, np.bool_)
         self._step = np.zeros(self.num_envs, np.int64)
@@ -134,11 +136,13 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         self._reset_pending = np.zeros_like(is_transition)
         self._ended = terminated | truncated
         self._step += is_transition
-        self._observation = final = self._flatten(observation)
+        before, self._observation = self._observation, self._flatten(observation)
+        final = self._observation
         self._info_masks = info_masks = self._extract_masks(info)
         success_info = info
         if self._mode is AutoresetMode.SAME_STEP and self._ended.any():
             final, final_info = self._insert_final(info), info.get("final_info", {})
+            self._overwritten_finals.compare(self._ended, before, final, self._observation)
             if not isinstance(final_info, Mapping):
                 raise UserError(
                     f"info['final_info'] of the vector environment is a {type(final_info).__name__}: make it a dict of "
