@@ -11,7 +11,7 @@ checksums of their own (`codec`), and each id is stored twice, since a flipped b
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -174,13 +174,15 @@ class Transaction:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def append(self, records: Sequence[bytes], tag: RecordTag | None) -> list[int]:
-        """Store new records; return their ids."""
+    def append(self, records: Iterable[bytes], tag: RecordTag | None) -> dict[int, int]:
+        """Store new records; return their sizes by id."""
         first = next_id(self._connection)
-        ids = list(range(first, first + len(records)))
-        self.insert((record_id, record, tag) for record_id, record in zip(ids, records, strict=True))
-        self.set_counter("next_id", first + len(records))
-        return ids
+        sizes: dict[int, int] = {}
+        for record_id, record in enumerate(records, first):
+            self.insert([(record_id, record, tag)])
+            sizes[record_id] = len(record)
+        self.set_counter("next_id", first + len(sizes))
+        return sizes
 
     def insert(self, rows: Iterable[Row]) -> None:
         """Store records under given ids."""

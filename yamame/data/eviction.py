@@ -52,6 +52,19 @@ class EvictionPolicy:
             self.active.update(sizes)
         return self._evict()
 
+    def room(self) -> tuple[int, int | None]:
+        """Return how many trajectories and bytes can be added so that all of them are active and none is deletable.
+
+        None: bytes have no limit.
+        """
+        capacity, limit = self.capacity_trajectories, self.capacity_bytes
+        count = min(capacity, 2 * capacity - len(self.active) - len(self.evicted))
+        if not limit:
+            return count, None
+        stored = sum(self.active.values()) + sum(self.evicted.values())
+        largest = max(self.active.values(), default=0)  # the last one to be evicted frees more than is needed
+        return count, min(limit, 2 * limit - stored - largest)
+
     def deletable(self) -> list[int]:
         """Return the oldest evicted ids beyond the capacities, which limit evicted ids too."""
         count, num_bytes = len(self.evicted), sum(self.evicted.values())

@@ -1,9 +1,8 @@
 """Export of trajectories to Minari datasets, and import. Uses no Minari collector, which would need JAX."""
 
-import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
@@ -25,13 +24,12 @@ from yamame.data.actions import (
     policy_action_space,
     to_env_action,
 )
-from yamame.data.codec import GOAL_ARRAYS, GOAL_SCALARS, SCALARS
-from yamame.data.goals import Goals
+from yamame.data.minari_infos import from_infos, to_infos
 from yamame.data.observations import OutOfSpaceError, flatten_observation
 from yamame.data.schema import TaskSpec
-from yamame.data.spaces import DEFAULT_KEY, flatten_space, stored_dtype, walk_space
+from yamame.data.spaces import DEFAULT_KEY, flatten_space, ordered_parts, stored_dtype, walk_space
 from yamame.data.trajectory import Observation, Trajectory
-from yamame.errors import UserError
+from yamame.errors import UserError, wrap_os_errors
 
 _METADATA = "metadata.json"
 _MAX_EXPANSION, _MAX_FILL_BYTES = 2_000, 64 << 20
@@ -123,63 +121,6 @@ def _in_minari(name: str) -> Path:
     return Path(get_dataset_path(name)) / "data"
 
 
-_EXTRAS_KEY = "extra_{}"
-"""Key in infos of the extras with this index: their names may have `/`, which HDF5 takes for a group."""
-
-
-def to_infos(
-    trajectory: Trajectory, *, mask_in_infos: bool, exact_action: bool
-) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """Return Minari infos, T + 1 rows each: arrays of transitions follow a first row of zeros."""
-    metadata = {
-        **{name: getattr(trajectory, name) for name in SCALARS},
-        "goals": None if trajectory.goals is None else _goals_to_json(trajectory.goals),
-        "leaves": list(trajectory.observation),
-        "extras": list(trajectory.extras),
-    }
-    infos: dict[str, np.ndarray] = {
-        "episode_start": trajectory.episode_start,
-        "yamame": np.frombuffer(json.dumps(metadata).encode(), np.uint8),
-    }
-    if trajectory.success is not None:
-        infos["success"] = _shift(trajectory.success)
-    if mask_in_infos:
-        infos["action_mask"] = trajectory.observation[ACTION_MASK_KEY]
-    if exact_action:
-        infos["policy_action"] = _shift(trajectory.action)
-    for index, array in enumerate(trajectory.extras.values()):
-        infos[_EXTRAS_KEY.format(index)] = _shift(array)
-    return infos
-
-
-def _shift(array: Shaped[np.ndarray, "T ..."]) -> Shaped[np.ndarray, "T+1 ..."]:
-    return np.concatenate([np.zeros_like(array[:1]), array])
-
-
-def _goals_to_json(goals: Goals) -> dict[str, Any]:
-    json_values: dict[str, Any] = {}
-    for name in GOAL_ARRAYS:
-        array = getattr(goals, name)
-        json_values[name] = {"values": array.tolist(), "dtype": array.dtype.name, "shape": array.shape}
-    return json_values | {name: getattr(goals, name) for name in GOAL_SCALARS}
-
-
-def from_infos(infos: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return fields of a trajectory and the order of its `leaves`; None if another program wrote the dataset."""
-    if "yamame" not in infos:
-        return None
-    metadata = json.loads(np.asarray(infos["yamame"], np.uint8).tobytes())
-    goals = metadata.pop("goals")
-    if goals is not None:
-        for name in GOAL_ARRAYS:
-            described = goals[name]
-            goals[name] = np.array(described["values"], described["dtype"]).reshape(described["shape"])
-        goals = Goals(**goals)
-    names = metadata.pop("extras")
-    extras = {name: np.asarray(infos[_EXTRAS_KEY.format(index)])[1:] for index, name in enumerate(names)}
-    return {**metadata, "goals": goals, "extras": extras}
-
-
 def to_env_observation(space: spaces.Space[Any], leaves: Observation, path: tuple[str, ...] = ()) -> Any:
     """Invert `flatten_observation`: nest the leaves as `space` does; time stays first."""
     if isinstance(space, spaces.Dict):
@@ -238,10 +179,16 @@ class ExportResult:
 
 
 def export_trajectories(trajectories: Iterable[Trajectory], task: TaskSpec, name_or_directory: str) -> ExportResult:
-    """Write a lossless dataset (raw arrays, no JPEG) atomically. `UserError` if it already exists."""
+    """Write a lossless dataset (raw arrays, no JPEG) atomically.
+
+    Raises:
+        UserError: If it already exists or cannot be written, or a key of a Dict space is no name in an HDF5 file.
+    """
     package = minari()
     from minari.dataset.minari_storage import MinariStorage
 
+    for space in (task.observation_space, task.action_space):
+        _check_keys(space, are_actions=space is task.action_space)
     data, name = create_dataset_dir(name_or_directory)
     partial = data.with_name(f"{data.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -249,22 +196,38 @@ def export_trajectories(trajectories: Iterable[Trajectory], task: TaskSpec, name
         partial.mkdir(parents=True)
     except OSError as error:
         raise UserError(f"cannot create {data} ({error.strerror}): choose another --output") from error
-    storage = MinariStorage.new(
-        partial, observation_space=task.observation_space, action_space=task.action_space, jpeg_encoding=False
-    )
-    storage.update_metadata(
-        {
-            "dataset_id": name,
-            "minari_version": package.__version__,
-            "algorithm_name": "Yamame",
-            "description": "An episode is a trial: all attempts on one task. Infos hold fields that Minari lacks.",
-        }
-    )
-    storage.update_episodes(_episodes(trajectories, task))
-    written = package.MinariDataset(partial)
-    shutil.rmtree(data, ignore_errors=True)
-    partial.rename(data)
+    try:
+        with wrap_os_errors(data):
+            storage = MinariStorage.new(
+                partial, observation_space=task.observation_space, action_space=task.action_space, jpeg_encoding=False
+            )
+            storage.update_metadata(
+                {
+                    "dataset_id": name,
+                    "minari_version": package.__version__,
+                    "algorithm_name": "Yamame",
+                    "description": "An episode is a trial: all attempts on one task. Infos hold what Minari lacks.",
+                }
+            )
+            storage.update_episodes(_episodes(trajectories, task))
+            written = package.MinariDataset(partial)
+            shutil.rmtree(data, ignore_errors=True)
+            partial.rename(data)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return ExportResult(name=name, data=data, episodes=written.total_episodes, steps=written.total_steps)
+
+
+def _check_keys(space: spaces.Space[Any], *, are_actions: bool) -> None:
+    """Raise `UserError` for a key of a Dict that Minari cannot store, or that HDF5 takes for a path."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return
+    for key, part in ordered_parts(space):
+        is_named = isinstance(space, spaces.Dict) and (are_actions or isinstance(key, str))
+        if is_named and (not isinstance(key, str) or "/" in key or key in ("", ".")):
+            kind = "actions" if are_actions else "observations"
+            raise UserError(f"a Minari dataset cannot hold {kind} with the key {key!r}: rename it in the environment")
+        _check_keys(part, are_actions=are_actions)
 
 
 def _episodes(trajectories: Iterable[Trajectory], task: TaskSpec) -> Iterator[Any]:
@@ -332,9 +295,17 @@ def _check_spaces(name: str, dataset: Any, task: TaskSpec) -> None:
 
 
 def _is_compatible(found: spaces.Space[Any], expected: spaces.Space[Any]) -> bool:
-    """Whether spaces are equal except for the bounds of Boxes."""
-    if isinstance(found, spaces.Box) and isinstance(expected, spaces.Box):
-        return found.shape == expected.shape
+    """Whether spaces are equal except for the bounds of Boxes and the integer type of Discretes."""
+    match found, expected:
+        case spaces.Box(), spaces.Box():
+            return found.shape == expected.shape
+        case spaces.Discrete(), spaces.Discrete():
+            return (found.n, found.start) == (expected.n, expected.start)
+        case (spaces.Dict(), spaces.Dict()) | (spaces.Tuple(), spaces.Tuple()):
+            parts, others = ordered_parts(found), ordered_parts(expected)
+            return [key for key, _ in parts] == [key for key, _ in others] and all(
+                _is_compatible(part, other) for (_, part), (_, other) in zip(parts, others, strict=True)
+            )
     return found == expected
 
 
@@ -359,6 +330,7 @@ def _trajectory(episode: Any, dataset: Any, task: TaskSpec) -> Trajectory:
     if metadata is None:
         metadata = {"task": dataset.spec.dataset_id, "horizon": task.horizon}
         start = np.arange(length + 1) == 0
+        _check_bounds(dataset.action_space, task.action_space, episode)
         action = from_env_action(task.action_space, episode.actions)
         if mask is not None:
             _check_masks(observation[ACTION_MASK_KEY], action.reshape(length, -1), task, episode)
@@ -377,6 +349,25 @@ def _trajectory(episode: Any, dataset: Any, task: TaskSpec) -> Trajectory:
         success=success,
         **metadata,
     )
+
+
+def _check_bounds(found: spaces.Space[Any], expected: spaces.Space[Any], episode: Any) -> None:
+    """Raise `UserError` for an action of a Box with other bounds that is beyond those of the task, by over 0.1 %.
+
+    Where the bounds are equal, such actions are clipped, as the environment does.
+    """
+    for (keys, of_dataset), (_, of_task) in zip(walk_space(found), walk_space(expected), strict=True):
+        if not isinstance(of_task, spaces.Box) or of_dataset == of_task:
+            continue
+        low, high = of_task.low.astype(np.float64), of_task.high.astype(np.float64)
+        action = np.asarray(reduce(getitem, keys, episode.actions)).reshape(-1, *of_task.shape)
+        excess = np.maximum(low - action, action - high) - (high - low) * 1e-3
+        if (excess > 0).any():
+            value = action.flat[int(excess.argmax())]
+            raise UserError(
+                f"episode {episode.id} has an action of {value:.6g}, beyond the bounds of the task, {of_task}; the "
+                f"dataset's are {of_dataset}: give it the units of the task"
+            )
 
 
 _MEND_MASKS = "correct the dataset, or set env.action_mask_key to '' to ignore masks"

@@ -21,6 +21,7 @@ from yamame.data.actions import (
 from yamame.data.codec import MAX_DECODED_BYTES, CorruptedRecordError, decode
 from yamame.data.goals import Goals
 from yamame.data.spaces import Leaf, flatten_space, stored_dtype, stored_shape, vocabulary_size
+from yamame.data.step import MAX_ABS_REWARD
 from yamame.data.trajectory import CompressedFrames, Trajectory
 
 _MAX_ABS_ACTION = 1.0 + 1e-3
@@ -134,6 +135,9 @@ def _consistency_errors(trajectory: Trajectory) -> Iterator[str]:
         **trajectory.observation,
         **extras,
     }
+    if (too_large := np.flatnonzero(np.abs(trajectory.reward) >= MAX_ABS_REWARD)).size:
+        step = too_large[0]
+        yield f"its reward of step {step} is {trajectory.reward[step]:g}, expected below {MAX_ABS_REWARD:g} in size"
     for name, array in numbers.items():
         if array.dtype.kind not in "fiub" or (array.dtype.kind == "f" and not np.isfinite(array).all()):
             yield f"its {name} is not all finite numbers"

@@ -149,26 +149,35 @@ class ReplayStore:
         """Store a trajectory and return its id; evict the oldest beyond the capacity."""
         return self.extend([trajectory])[0]
 
-    def extend(self, trajectories: Sequence[Trajectory], *, tag: RecordTag | None = None) -> list[int]:
+    def extend(self, trajectories: Sequence[Trajectory]) -> list[int]:
         """Store trajectories in one transaction and return their ids."""
-        if not trajectories:
-            return []
         records = [encode(trajectory, compression_level=self._compression_level) for trajectory in trajectories]
+        with self._lock:
+            ids = self.extend_records(records)
+            if self.cache.capacity_bytes:
+                for record_id, trajectory in zip(ids, trajectories, strict=True):
+                    if record_id in self._eviction.active and not self._validation_error(trajectory):
+                        self.cache.put(record_id, frozen_copy(trajectory))
+        return ids
+
+    def extend_records(self, records: Iterable[bytes], *, tag: RecordTag | None = None) -> list[int]:
+        """Store encoded trajectories in one transaction, all of them or none, and return their ids."""
         with self._lock:
             self._refresh()
             with self._database.write() as transaction:
-                ids = transaction.append(records, tag)
-            if self.cache.capacity_bytes:
-                for record_id, trajectory in zip(ids, trajectories, strict=True):
-                    if not self._validation_error(trajectory):
-                        self.cache.put(record_id, frozen_copy(trajectory))
-            sizes = {record_id: len(record) for record_id, record in zip(ids, records, strict=True)}
+                sizes = transaction.append(records, tag)
             evicted = self._eviction.add(sizes, protected=tag is RecordTag.PROTECTED)
             self._evicted_since_checkpoint += len(evicted)
             self._evicted_bytes_since_checkpoint += sum(self._eviction.evicted[record_id] for record_id in evicted)
             self._discard_cached(evicted)
             self._delete(self._eviction.deletable(), are_evicted=True)
-        return ids
+        return list(sizes)
+
+    def room(self) -> tuple[int, int | None]:
+        """Return how many trajectories and bytes can be added without a loss; see `EvictionPolicy.room`."""
+        with self._lock:
+            self._refresh()
+            return self._eviction.room()
 
     def ids(self) -> tuple[int, ...]:
         """Ids of all stored trajectories, oldest first."""

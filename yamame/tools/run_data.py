@@ -1,11 +1,10 @@
 """Access to the trajectories of a run."""
 
+import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 from yamame.algorithms.selection import algorithm_name
 from yamame.data.codec import encode
@@ -15,14 +14,11 @@ from yamame.data.schema import TrajectorySchema
 from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.data.verify import StoreReader, ValidRecord, iter_valid_trajectories, require_store
-from yamame.errors import UserError, describe_error
+from yamame.errors import UserError, describe_error, wrap_os_errors
 from yamame.runs.checkpoint import load_latest_checkpoint
 from yamame.runs.directory import CHECKPOINTS, CONFIG, REPLAY, REPLAY_FILE, replay_dirs, resolve_run_dir
 from yamame.training.run_files import read_config, read_task_spec
 from yamame.training.state import needed_ids
-
-_CHUNK_EPISODES = 64
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +139,10 @@ def import_into(path: Path, dataset: str, *, protected: bool) -> int:
     """Add the episodes of a dataset to the store of a run and return their number; all of them or none.
 
     The run may train meanwhile and samples them from its next iteration on. Resuming the run keeps them.
+
+    Raises:
+        UserError: If an episode does not match the task, or the store has no room for all of them beside what the
+            latest checkpoint needs.
     """
     source, run = _require_run(path)
     task, config = read_task_spec(run), read_config(run)
@@ -152,24 +152,44 @@ def import_into(path: Path, dataset: str, *, protected: bool) -> int:
     if config.offline.is_offline_only:
         raise UserError(f"{run} learns from the data that it copied at its start alone: train a new run on both")
     replay = config.replay
-    for number, trajectory in enumerate(read_trajectories(dataset, task)):
-        try:
-            encode(trajectory)
-        except Exception as error:  # the dataset's own fields can be anything
-            raise UserError(f"episode {number} of {dataset} cannot be stored ({describe_error(error)})") from error
-    count = 0
-    with ReplayStore(
-        source.store,
-        capacity_trajectories=replay.capacity_trajectories,
-        capacity_bytes=replay.capacity_bytes,
-        cache_bytes=0,
-        compression_level=replay.compression_level,
-        schema=task.schema,
-    ) as store:
-        for trajectories in _batched(read_trajectories(dataset, task), _CHUNK_EPISODES):
-            tag = RecordTag.PROTECTED if protected else RecordTag.IMPORTED
-            count += len(store.extend(trajectories, tag=tag))
-    return count
+    with (
+        wrap_os_errors(source.store),
+        tempfile.TemporaryFile(dir=source.store) as file,  # it can be larger than the memory
+        ReplayStore(
+            source.store,
+            capacity_trajectories=replay.capacity_trajectories,
+            capacity_bytes=replay.capacity_bytes,
+            cache_bytes=0,
+            schema=task.schema,
+        ) as store,
+    ):
+        sizes: list[int] = []
+        for number, trajectory in enumerate(read_trajectories(dataset, task)):
+            try:
+                record = encode(trajectory, compression_level=replay.compression_level)
+            except Exception as error:  # the dataset's own fields can be anything
+                raise UserError(f"episode {number} of {dataset} cannot be stored ({describe_error(error)})") from error
+            sizes.append(file.write(record))
+        if not protected:
+            _require_room(store, dataset, sizes)
+        file.seek(0)
+        tag = RecordTag.PROTECTED if protected else RecordTag.IMPORTED
+        return len(store.extend_records(map(file.read, sizes), tag=tag))
+
+
+def _require_room(store: ReplayStore, dataset: str, sizes: Sequence[int]) -> None:
+    """Raise `UserError` if records of these sizes would delete others that the latest checkpoint may need."""
+    room, room_bytes = store.room()
+    if len(sizes) > room:
+        found, has, setting = f"{len(sizes):,} episodes", f"{max(0, room):,}", "trajectories"
+    elif room_bytes is not None and sum(sizes) > room_bytes:
+        found, has, setting = f"{sum(sizes):,} bytes", f"{max(0, room_bytes):,}", "bytes"
+    else:
+        return
+    raise UserError(
+        f"{dataset} has {found}, and the replay has room for {has} beside what its checkpoint needs: resume the run "
+        f"with a larger --replay.capacity-{setting}, or pass --protected"
+    )
 
 
 def _require_run(path: Path) -> tuple[DataSource, Path]:
@@ -177,8 +197,3 @@ def _require_run(path: Path) -> tuple[DataSource, Path]:
     if source.run is None:
         raise UserError(f"{path} belongs to no run, so its task is unknown: give a run directory")
     return source, source.run
-
-
-def _batched(items: Iterator[_Item], size: int) -> Iterator[list[_Item]]:
-    while batch := list(islice(items, size)):
-        yield batch

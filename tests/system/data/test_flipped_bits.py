@@ -22,7 +22,7 @@ def write(directory: Path, copy: Path) -> dict[int, bytes]:
     """Write small and large records, deleting old ones, and copy the files as a killed process leaves them."""
     rng = random.Random(0)
     with opened(directory, capacity=40, cache_bytes=0) as store:
-        store.extend([numbered(5)] * 3, tag=RecordTag.PROTECTED)
+        store.extend_records([encode(numbered(5))] * 3, tag=RecordTag.PROTECTED)
         for number in range(1, 15):
             store.extend([numbered(rng.choice([5, 40, 300, 2_000]), tag=number) for _ in range(10)])
             if number % 4 == 0:

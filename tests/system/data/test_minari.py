@@ -1,6 +1,7 @@
 """Minari datasets: what is exported opens with the plain package and comes back to the bit."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -249,6 +250,62 @@ def test_nothing_is_written_over_and_a_killed_export_leaves_no_dataset(tmp_path:
 
     with pytest.raises(KeyboardInterrupt):
         export_trajectories(killed(), of, "./there")
-    assert not (tmp_path / "there").exists()
+    assert not list(tmp_path.glob("there*")), "what was written is removed"
     assert export_trajectories([example(of, 0)], of, "./there").episodes == 1
     assert json.loads((tmp_path / "there" / "metadata.json").read_text())["dataset_id"] == "there-v0"
+
+
+@pytest.mark.parametrize(
+    ("actions", "observations", "key"),
+    [
+        (spaces.Discrete(2), spaces.Dict({"robot/arm": spaces.Discrete(2), "x": spaces.Discrete(2)}), "robot/arm"),
+        (spaces.Discrete(2), spaces.Dict({"x": spaces.Dict({".": spaces.Discrete(2)})}), "."),
+        (spaces.Discrete(2), spaces.Tuple([spaces.Dict({"": spaces.Discrete(2)}), spaces.Discrete(3)]), ""),
+        (spaces.Dict({"a/b": spaces.Discrete(2), "c": spaces.Discrete(2)}), spaces.Discrete(2), "a/b"),
+        (spaces.Dict({1: spaces.Discrete(2), 2: spaces.Discrete(2)}), spaces.Discrete(2), 1),
+    ],
+)
+def test_keys_that_are_no_names_in_hdf5_are_refused(
+    tmp_path: Path, actions: Any, observations: Any, key: object
+) -> None:
+    of = task(actions, observations)
+    with pytest.raises(UserError, match=re.escape(f"with the key {key!r}: rename it")):
+        export_trajectories([example(of, 1)], of, "./here")
+    assert not list(tmp_path.iterdir())
+
+
+def test_numbers_are_names_of_observations() -> None:
+    of = task(observation_space=spaces.Dict({1: spaces.Discrete(2), 2: spaces.Box(-1.0, 1.0, (2,))}))
+    trajectory = example(of, 1)
+    export_trajectories([trajectory], of, "./here")
+    assert_same(next(read_trajectories("./here", of)), trajectory)
+
+
+@pytest.mark.parametrize(
+    "actions", [spaces.Discrete(4, dtype=np.int32), spaces.Tuple([spaces.Discrete(3, dtype=np.int8)] * 2)]
+)
+def test_integer_types_that_minari_does_not_keep_do_not_matter(actions: Any) -> None:
+    of = task(actions, spaces.Dict(place=spaces.Discrete(5, dtype=np.int16), x=spaces.Box(-1.0, 1.0, (2,))))
+    trajectory = example(of, 1)
+    export_trajectories([trajectory], of, "./here")
+    assert_same(next(read_trajectories("./here", of)), trajectory)
+    with pytest.raises(UserError, match=r"actions are .* in ./here"):
+        list(read_trajectories("./here", task(spaces.Discrete(9), of.observation_space)))
+
+
+def test_actions_in_other_units_are_refused(tmp_path: Path) -> None:
+    bare = spaces.Box(-9, 9, (2,), np.float32)
+    wide, narrow = spaces.Box(-2.0, 2.0, (1,), np.float32), spaces.Box(-1.0, 1.0, (1,), np.float32)
+    foreign(tmp_path / "wide", wide, np.array([[-0.5], [1.9], [0.0]]))
+    with pytest.raises(UserError, match=r"^episode 0 has an action of 1\.9, beyond the bounds of the task, Box\(-1\.0"):
+        list(read_trajectories("wide", task(narrow, bare)))
+    foreign(tmp_path / "within", wide, np.array([[-0.5], [1.0005], [0.0]]))
+    (trajectory,) = read_trajectories("within", task(narrow, bare))
+    assert trajectory.action.tolist() == [[-0.5], [1.0], [0.0]]
+
+
+def test_rewards_that_no_environment_may_give_are_refused(tmp_path: Path) -> None:
+    box, bare = spaces.Box(-2.0, 2.0, (1,), np.float32), spaces.Box(-9, 9, (2,), np.float32)
+    foreign(tmp_path / "marked", box, np.zeros((3, 1)), rewards=[0.0, 1e20, 0.0])
+    with pytest.raises(UserError, match=r"its reward of step 1 is 1e\+20, expected below 1e\+15 in size"):
+        list(read_trajectories("marked", task(box, bare)))

@@ -7,6 +7,7 @@ import pytest
 from replay_examples import assert_same, numbered
 from store_examples import corrupt, large, opened
 
+from yamame.data.codec import encode
 from yamame.data.database import RecordTag
 from yamame.data.trajectory import Trajectory
 from yamame.data.verify import finish_interrupted_repair, repair_store, verify_store
@@ -22,7 +23,7 @@ def directory(tmp_path: Path) -> Path:
     with opened(tmp_path / "replay", capacity=180, cache_bytes=0) as store:
         for start in range(0, 200, 20):
             store.extend([example(tag) for tag in range(start, start + 20)])
-        store.extend([example(200), example(201)], tag=RecordTag.PROTECTED)
+        store.extend_records([encode(example(200)), encode(example(201))], tag=RecordTag.PROTECTED)
         store.mark_checkpoint()
         store.mark_checkpoint()  # deletes the first 20, which were evicted
     return tmp_path / "replay"

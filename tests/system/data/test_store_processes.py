@@ -20,7 +20,7 @@ sys.path.insert(0, {str(Path(__file__).parents[2] / "helpers")!r})
 from pathlib import Path
 from replay_examples import assert_same, numbered
 from store_examples import large, opened
-from yamame.data.codec import CorruptedRecordError
+from yamame.data.codec import CorruptedRecordError, encode
 from yamame.data.database import RecordTag
 directory = Path(sys.argv[1])
 """
@@ -71,7 +71,7 @@ def test_what_one_process_does_the_others_see(tmp_path: Path) -> None:
         assert store.append(numbered(3, tag=7)) == 7
         assert store.ids() == (3, 4, 5, 6, 7)
         assert other("store.ids()") == "(3, 4, 5, 6, 7)"
-        assert other("store.extend([numbered(2)] * 2, tag=RecordTag.PROTECTED)") == "[8, 9]"
+        assert other("store.extend_records([encode(numbered(2))] * 2, tag=RecordTag.PROTECTED)") == "[8, 9]"
         assert store.ids() == (3, 4, 5, 6, 7, 8, 9)
         assert other("store.rollback(5)") == "2"
         assert store.ids() == (3, 4, 5, 8, 9)

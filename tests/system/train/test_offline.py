@@ -10,12 +10,15 @@ import pytest
 import torch
 from tiny import tiny_config
 
+from yamame.data import codec
 from yamame.data.sampler import Sampler
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 from yamame.metrics.progress import ProgressBar
 from yamame.metrics.registry import read_metrics
 from yamame.run_config import resolve_offline_length
+from yamame.tools import run_data
+from yamame.tools.run_data import DataSource, collect_info
 from yamame.training.run_evaluations import RunEvaluations
 from yamame.training.run_files import RunMetadata, read_metadata
 from yamame.training.start import resume_run, train_run
@@ -140,6 +143,40 @@ def test_nothing_is_imported_into_a_run_that_copied_its_data(tmp_path: Path, sou
     train_run(tiny_config(**offline(source)), ABOUT, run_dir=tmp_path / "run", quiet=True)
     with pytest.raises(UserError, match="learns from the data that it copied at its start alone"):
         import_into(tmp_path / "run", str(tmp_path / "dataset"), protected=False)
+
+
+def test_an_import_leaves_what_the_checkpoint_needs(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("minari")
+    from yamame.tools.run_data import export_run, import_into
+
+    run, dataset = tmp_path / "run", str(tmp_path / "dataset")
+    count = export_run(source, dataset).episodes
+    train_run(tiny_config(**{"replay.capacity_trajectories": count - 1}), ABOUT, run_dir=run, quiet=True)
+    before = collect_info(DataSource.from_path(run))
+    refusal = f"dataset has {count} episodes, and the replay has room for .* with a larger --replay.capacity-traj"
+    with pytest.raises(UserError, match=refusal):
+        import_into(run, dataset, protected=False)
+
+    whole, calls = codec.encode, iter(range(1_000))
+
+    def failing(trajectory: Any, **settings: Any) -> bytes:
+        if next(calls) == count - 1:
+            raise KeyboardInterrupt
+        return whole(trajectory, **settings)
+
+    monkeypatch.setattr(run_data, "encode", failing)
+    with pytest.raises(KeyboardInterrupt):
+        import_into(run, dataset, protected=True)
+    monkeypatch.undo()
+    assert collect_info(DataSource.from_path(run)) == before
+
+    assert import_into(run, dataset, protected=True) == count
+    after = collect_info(DataSource.from_path(run))
+    assert (after.trajectories, after.protected) == (before.trajectories + count, count)
+    longer = 2 * tiny_config().env_steps
+    assert resume_run(run, quiet=True, env_steps=longer)["env_steps"] == longer
 
 
 def test_several_sources_and_minari_datasets(tmp_path: Path, source: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from replay_examples import ListStore, numbered
 
 from yamame.data.batch import Batch
-from yamame.data.codec import CorruptedRecordError
+from yamame.data.codec import CorruptedRecordError, encode
 from yamame.data.database import RecordTag
 from yamame.data.relabeling import GoalStatistics
 from yamame.data.sampler import ReplayConfig, Sampler, StoredWindow
@@ -257,7 +257,8 @@ def test_numbers_of_trajectories_leave_out_killed_processes_and_tell_ranks_and_o
         ReplayStore(tmp_path / "offline", capacity_trajectories=8, cache_bytes=0) as offline,
     ):
         store.extend(trajectories)
-        store.extend([replace(numbered(6), reward=np.full(6, 5, np.float32))], tag=RecordTag.IMPORTED)
+        record = encode(replace(numbered(6), reward=np.full(6, 5, np.float32)))
+        store.extend_records([record], tag=RecordTag.IMPORTED)
         store.rollback(2)
         store.extend(trajectories[3:])  # their ids are 6 and 7
         offline.extend([replace(numbered(6), reward=np.full(6, 10 + index, np.float32)) for index in range(6)])

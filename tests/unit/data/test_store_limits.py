@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from replay_examples import assert_same, numbered
 from store_examples import large, on_disk, opened
 
@@ -56,7 +57,8 @@ def test_disk_holds_at_most_twice_the_bytes_without_any_sync(tmp_path: Path) -> 
 def test_protected_trajectories_are_never_evicted(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=2) as store:
         store.append(numbered(3, tag=0))
-        assert store.extend([numbered(3, tag=1), numbered(3, tag=2)], tag=RecordTag.PROTECTED) == [1, 2]
+        records = [encode(numbered(3, tag=tag)) for tag in (1, 2)]
+        assert store.extend_records(records, tag=RecordTag.PROTECTED) == [1, 2]
         store.extend([numbered(3, tag=tag) for tag in range(3, 9)])
         assert (store.ids(), len(store)) == ((1, 2, 7, 8), 4)
         store.mark_checkpoint()
@@ -75,12 +77,33 @@ def test_imported_trajectories_are_evicted_in_turn_but_no_checkpoint_discards_th
             numbered(2),
         )
         last_id = store.total_appended - 1
-        store.extend([numbered(2)] * 2, tag=RecordTag.IMPORTED)
+        store.extend_records([encode(numbered(2))] * 2, tag=RecordTag.IMPORTED)
         store.append(numbered(2))
         assert store.rollback(last_id) == 1
         assert store.ids() == (1, 2, 3, 4)
         store.extend([numbered(2)] * 3)
         assert store.ids() == (4, 6, 7, 8)
+
+
+@pytest.mark.parametrize(("active", "evicted"), [(0, 0), (3, 0), (5, 0), (5, 3), (5, 5)])
+def test_what_fits_into_the_room_deletes_nothing_and_one_more_does(active: int, evicted: int) -> None:
+    def filled(**limits: int) -> EvictionPolicy:
+        policy = EvictionPolicy(**{"capacity_trajectories": 5, "capacity_bytes": 0, **limits})
+        policy.add(dict.fromkeys(range(active + evicted), 10), protected=False)
+        assert (len(policy.active), len(policy.evicted), policy.deletable()) == (active, evicted, [])
+        return policy
+
+    def keeps_all(policy: EvictionPolicy, count: int) -> bool:
+        before = {*policy.active, *policy.evicted}
+        policy.add(dict.fromkeys(range(100, 100 + count), 10), protected=False)
+        return not before.intersection(policy.deletable()) and len({*policy.active} - before) == count
+
+    room, unlimited = filled().room()
+    assert unlimited is None
+    assert keeps_all(filled(), room) and not keeps_all(filled(), room + 1)
+    by_bytes = {"capacity_trajectories": 1_000, "capacity_bytes": 50}
+    count, num_bytes = filled(**by_bytes).room()
+    assert count > 100 and num_bytes is not None and keeps_all(filled(**by_bytes), max(0, num_bytes) // 10)
 
 
 def test_fifo_takes_out_what_is_not_the_oldest() -> None:

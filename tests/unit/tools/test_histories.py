@@ -12,6 +12,7 @@ import pytest
 import yamame
 from yamame.cli import main
 from yamame.config.serialization import to_json
+from yamame.data.codec import encode
 from yamame.data.database import RecordTag
 from yamame.data.schema import consistency_error
 from yamame.data.store import ReplayStore
@@ -107,8 +108,8 @@ def test_imported_trials_are_left_out_and_evicted_ones_are_missed(tmp_path: Path
     shutil.rmtree(small / "replay")
     with ReplayStore(kept / "replay", capacity_trajectories=9, cache_bytes=0) as store:
         store.extend(trials[:2])
-        store.extend(trials[2:3], tag=RecordTag.IMPORTED)
-        store.extend(trials[3:4], tag=RecordTag.PROTECTED)
+        store.extend_records(map(encode, trials[2:3]), tag=RecordTag.IMPORTED)
+        store.extend_records(map(encode, trials[3:4]), tag=RecordTag.PROTECTED)
         store.extend(trials[4:])
     (history,) = run_histories([kept], keep_every=1)
     expected = np.concatenate([trials[index].action for index in (0, 1, 4)])

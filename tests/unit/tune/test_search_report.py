@@ -1,5 +1,7 @@
 """Report of a search: what counts as the best trial, and files that cannot be written."""
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,23 @@ def searched() -> "optuna.Study":
             )
         )
     return made
+
+
+@pytest.mark.parametrize(("size", "words"), [(None, []), ("small", ["--size", "small"]), ("base", ["--size", "base"])])
+def test_the_best_command_has_the_size_of_the_search(
+    config: TuneConfig, searched: "optuna.Study", size: str | None, words: list[str]
+) -> None:
+    sized = replace(config, size=size)
+    command = report.write_search_report(searched, sized)[0]["best"]["command"]
+    assert shlex.split(command) == ["yamame", "train", "passive-tmaze", *words, RATE, "0.5"]
+    assert (sized.identity() == config.identity()) == (size is None)
+
+
+def test_the_best_command_imports_what_the_search_did(config: TuneConfig, searched: "optuna.Study") -> None:
+    importing = replace(config, imports=("my_envs", "my_tasks"))
+    results, text = report.write_search_report(searched, importing)
+    assert results["best"]["command"].endswith("0.5 --import my_envs --import my_tasks")
+    assert results["best"]["command"] in text and importing.identity() == config.identity()
 
 
 def test_a_pruned_trial_is_never_the_best(config: TuneConfig, searched: "optuna.Study") -> None:

@@ -2,9 +2,13 @@
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
 
 from yamame.errors import wrap_os_errors
 from yamame.metrics.confidence import Mean
@@ -40,8 +44,28 @@ REEVALUATED = "best, re-evaluated"
 """Heading of the return of the best checkpoint on fresh seeds, beside the maximum that chose it."""
 OVER_SEEDS = "Means over seeds with 95 % intervals (Student's t)."
 MAX_COLUMNS = 3
+REPORT_LOCK = ".report.lock"
+"""Exists while a report is written."""
 _STYLES = ("--", ":", "-.")
 _MARKERS = "sv^<>"
+
+
+@contextmanager
+def report_lock(directory: Path) -> Iterator[None]:
+    """Wait until no other process, which may train other arms there, writes a report in the directory."""
+    lock = FileLock(directory / REPORT_LOCK)
+    with wrap_os_errors(directory / REPORT_LOCK):
+        try:
+            lock.acquire(timeout=1.0)
+        except Timeout:
+            print(f"waiting for another process, which writes a report in {directory}", file=sys.stderr, flush=True)
+            lock.acquire()
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # Windows removes it on release
+            (directory / REPORT_LOCK).unlink()
+        lock.release()
 
 
 def write_texts(directory: Path, texts: Mapping[str, str]) -> None:

@@ -101,7 +101,7 @@ def reproduce(
     from yamame.tools.study import listing, plan, reproduce_report
     from yamame.tools.study.cost import estimate_cost
     from yamame.tools.study.execute import Outcome, execute, make_directory, require_planned, train_or_resume
-    from yamame.tools.study.report import image_links, write_texts
+    from yamame.tools.study.report import image_links, report_lock, write_texts
 
     if not 0 < budget <= 1:
         raise UserError(f"--budget {budget:g}: give a fraction above 0 and at most 1")
@@ -132,20 +132,21 @@ def reproduce(
     if outcome.stopped_by:
         stopped = {"experiment": name, "stopped_by": outcome.stopped_by}
         return Reproduction(results=stopped, text="\n".join(outcome.to_lines()), exit_code=bool(outcome.failed))
-    scores = reproduce_report.collect_panels(study, arms, directory)
-    note = reproduce_report.budget_note(budget)
-    plots = reproduce_report.draw_study(study, arms, scores, directory, note=note)
-    results = {
-        "experiment": name,
-        "preset": preset,
-        "budget": budget,
-        "panels": [reproduce_report.panel_to_json(panel) for panel in scores],
-        "plots": [str(path) for path in plots],
-        "failed": outcome.failed,
-    }
-    table = reproduce_report.to_markdown(study, scores, note=note)
-    write_json(directory / f"{name}.json", results)
-    write_texts(directory, {f"{name}.md": f"{table}\n{image_links(plots)}\n"})
+    with report_lock(directory):
+        scores = reproduce_report.collect_panels(study, arms, directory)
+        note = reproduce_report.budget_note(budget)
+        plots = reproduce_report.draw_study(study, arms, scores, directory, note=note)
+        results = {
+            "experiment": name,
+            "preset": preset,
+            "budget": budget,
+            "panels": [reproduce_report.panel_to_json(panel) for panel in scores],
+            "plots": [str(path) for path in plots],
+            "failed": outcome.failed,
+        }
+        table = reproduce_report.to_markdown(study, scores, note=note)
+        write_json(directory / f"{name}.json", results)
+        write_texts(directory, {f"{name}.md": f"{table}\n{image_links(plots)}\n"})
     lines = [table, *(f"Plot: {path}" for path in plots), *outcome.to_lines()]
     return Reproduction(results=results, text="\n".join(lines), exit_code=1 if outcome.failed else 0)
 

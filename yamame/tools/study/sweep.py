@@ -97,6 +97,7 @@ def run_sweep(
     from yamame.tools.study import sweep_runs
     from yamame.tools.study.execute import Outcome, execute, make_directory, train_or_resume
     from yamame.tools.study.plan import choose_seeds
+    from yamame.tools.study.report import report_lock
     from yamame.tools.study.sweep_report import collect_sweep, sweep_table, write_sweep_report
 
     study = sweep_runs.sweep_study(recipe)
@@ -131,8 +132,9 @@ def run_sweep(
         )
         make_directory(directory)
         outcome = execute(planned, quiet=quiet, train=train or train_or_resume)
-    results = collect_sweep(directory, study)
-    plots = write_sweep_report(directory, results)
+    with report_lock(directory):
+        results = collect_sweep(directory, study)
+        plots = write_sweep_report(directory, results)
     lines = [sweep_table(results), *(f"Figure: {path}" for path in plots), *outcome.to_lines()]
     as_json = {
         "recipe": sweep_runs.recipe_of(study),

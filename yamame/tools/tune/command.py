@@ -113,6 +113,7 @@ def _tune(options: argparse.Namespace, rest: list[str]) -> int:
         space=space,
         directory=directory,
         num_trials=options.trials,
+        imports=options.modules,
     )
     # Ray reports processes that die on stdout
     with redirect_stdout(sys.stderr), closing(_make_executor(options, tune_config, config)) as executor:

@@ -96,7 +96,8 @@ def _complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def _command(trial: FrozenTrial, config: TuneConfig) -> str:
-    return shlex.join(config.train_command(trial.params))
+    imports = [word for module in config.imports for word in ("--import", module)]
+    return shlex.join([*config.train_command(trial.params), *imports])
 
 
 def _settings(trial: FrozenTrial, config: TuneConfig) -> dict[str, str]:

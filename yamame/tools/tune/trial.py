@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from yamame import recipes
 from yamame.errors import UserError
-from yamame.recipes import Recipe
+from yamame.recipes import SMALL, Recipe
 from yamame.tools.study.execute import Outcome, PlannedRun, execute, train_or_resume
 from yamame.tools.tune.space import SearchSpace, describe
 from yamame.training.callbacks import Callback, RunProgress
@@ -51,17 +51,19 @@ class TuneConfig:
     directory: Path
     num_trials: int
     """Number of trials in all, for progress; no part of what is searched."""
+    imports: Sequence[str] = ()
+    """Modules of `--import`, for commands that are printed; no part of what is searched."""
 
     def train_command(self, params: Mapping[str, Any]) -> list[str]:
         """Return the arguments of `yamame train` for the settings of a trial."""
         recipe = self.recipe
         named = (
-            ("--preset", recipe.preset),
+            ("--preset", None if recipe.preset == SMALL else recipe.preset),
             ("--algorithm", recipe.algorithm),
             ("--size", self.size),
             ("--model", self.model),
         )
-        options = [word for flag, value in named if value not in (None, "small") for word in (flag, str(value))]
+        options = [word for flag, value in named if value is not None for word in (flag, str(value))]
         variants = [word for variant in self.variants for word in ("--variant", variant)]
         return ["yamame", "train", recipe.name, *options, *variants, *self.flags, *self.trial_flags(params)]
 
