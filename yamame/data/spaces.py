@@ -189,8 +189,8 @@ def space_from_json(json_values: Mapping[str, Any]) -> spaces.Space[Any]:
             low, high = (np.full(json_values["shape"], json_values[side], dtype) for side in ("low", "high"))
             return spaces.Box(low, high, tuple(json_values["shape"]), dtype.type)
         case "Discrete":
-            dtype = np.dtype(json_values.get("dtype", "int64"))
-            return spaces.Discrete(json_values["n"], start=json_values["start"], dtype=dtype.type)
+            other = {"dtype": np.dtype(json_values["dtype"]).type} if "dtype" in json_values else {}
+            return spaces.Discrete(json_values["n"], start=json_values["start"], **other)
         case "MultiDiscrete":
             nvec, start = np.asarray(json_values["nvec"]), np.asarray(json_values["start"])
             return spaces.MultiDiscrete(nvec, np.dtype(json_values.get("dtype", "int64")).type, start=start)

@@ -13,7 +13,14 @@ from gymnasium import spaces
 
 from yamame.config.named_code import caller_modules, without_environments
 from yamame.data.action_distribution import SupportsDistribution, to_env_distribution
-from yamame.data.actions import NativeActionSpace, policy_action_space, split_env_actions, to_env_action, zero_action
+from yamame.data.actions import (
+    NativeActionSpace,
+    num_choices,
+    policy_action_space,
+    split_env_actions,
+    to_env_action,
+    zero_action,
+)
 from yamame.data.spaces import space_from_json
 from yamame.data.step import PolicyInput
 from yamame.envs.vector.action_masks import ActionMaskExtractor
@@ -282,6 +289,9 @@ class LoadedPolicy:
         """Return leaves of an observation with the action masks, given one for each environment; None: without."""
         if self.needs_action_mask and any(mask is None for mask in itertools.compress(masks, steps)):
             raise UserError("the policy was trained with action masks: pass action_mask at every call")
+        if self.needs_action_mask:  # of environments that do not step
+            all_allowed = np.ones(sum(num_choices(self.action_space)), np.bool_)
+            masks = [all_allowed if mask is None else mask for mask in masks]
         return self._masks.add_to(flat, masks, time, ended=~steps)
 
     def _split_masks(self, action_mask: Any) -> list[Any]:

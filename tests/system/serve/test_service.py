@@ -223,6 +223,8 @@ def test_what_does_not_fit_is_named(panel: Path) -> None:
         ({"action_mask": None}, "pass action_mask at every call"),
         ({"action_mask": [True]}, "action_mask: expected 5 booleans or numbers"),
         ({"action_mask": ["a"] * 5}, "action_mask: expected 5 booleans or numbers"),
+        ({"action_mask": [-3.2, 0.1, 0.4, 5, 1]}, "action_mask: expected 1 or true for allowed choices"),
+        ({"action_mask": [0, 1, 2, 3, 4]}, "action_mask: expected 1 or true for allowed choices"),
         ({"action_mask": [0] * 5}, "allows no action"),
         ({"observatoin": 1}, "unknown field observatoin"),
     ]  # fmt: skip

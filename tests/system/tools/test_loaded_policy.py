@@ -122,6 +122,11 @@ def test_masks_for_several_environments(masked: yamame.Run) -> None:
         assert problem in line
     for policy in policies.values():
         policy.act(observation, action_mask=[masks[0], None], step_mask=[True, False])
+    for first in (None, [None, None]):
+        for policy in both(masked, num_envs=2).values():
+            policy.act(observation, action_mask=first, step_mask=[False, False])
+            again = policy.act(observation, action_mask=masks, deterministic=True)
+            np.testing.assert_array_equal(again, found[0])
 
 
 def _repeat(value: Any, count: int) -> Any:

@@ -124,3 +124,14 @@ def test_bounds_of_long_floats_are_numbers_of_json() -> None:
 def test_an_unknown_kind_is_not_a_crash() -> None:
     with pytest.raises(UserError, match="Hologram"):
         space_from_json({"kind": "Hologram"})
+
+
+def test_a_discrete_space_is_read_by_a_gymnasium_without_its_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    class EarlierDiscrete(spaces.Discrete):
+        def __init__(self, n: int, seed: int | None = None, start: int = 0) -> None:
+            super().__init__(n, seed=seed, start=start)
+
+    written = space_to_json(spaces.Discrete(4, start=2))
+    monkeypatch.setattr(spaces, "Discrete", EarlierDiscrete)
+    read = space_from_json(written)
+    assert (read.n, read.start) == (4, 2)

@@ -259,3 +259,44 @@ def test_last_observations_that_a_reset_overwrites_are_named_once(settings, mode
     record(walks, 40)
     line = "the last observations of 9 episodes equal the first one of the next"
     assert capsys.readouterr().err.count(line) == int(is_named)
+
+
+class _MaskedPairs(VectorEnv):
+    """Two environments whose episodes of two steps end together, with a mask in info except at the end."""
+
+    num_envs, metadata = 2, {"autoreset_mode": DISABLED}
+    single_observation_space, single_action_space = spaces.Box(0.0, 2.0, (1,), np.float32), spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.count = np.zeros((2, 1), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.count = self.count * 0
+        return self.count, {"action_mask": np.eye(2)}
+
+    def step(self, actions):
+        self.count = self.count + 1
+        ended = self.count[:, 0] == 2
+        return self.count, np.zeros(2), ended, ~ended & ended, {} if ended.all() else {"action_mask": np.eye(2)}
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+def test_a_restored_adapter_has_the_masks_of_the_one_that_was_never_stopped():
+    everywhere, action = np.ones(2, np.bool_), np.zeros(2, np.int64)
+    first, second = (GymnasiumVectorAdapter(_MaskedPairs(), seed=5) for _ in range(2))
+    first.reset(everywhere, everywhere)
+    first.step(action)
+    second.load_state_dict(first.state_dict())
+    ends = [adapter.step(action) for adapter in (first, second)]
+    assert ends[0].terminated.all() and ends[1].terminated.all()
+    for observations in (
+        [end.final_observation for end in ends],
+        [a.reset(everywhere, everywhere) for a in (first, second)],
+    ):
+        assert [*observations[0]] == [*observations[1]] == ["observation", "action_mask"]
+        np.testing.assert_array_equal(observations[0]["action_mask"], observations[1]["action_mask"])

@@ -129,7 +129,8 @@ class ActionMaskExtractor:
         """Whether masks are a leaf of the observation."""
         self._reads_method = key == ACTION_MASK_KEY and not self.in_observation and bool(self._sizes)
         self._first_row = first_row
-        self._in_info: bool | None = None
+        self.in_info: bool | None = None
+        """Whether infos have masks; None: not known before the first reset."""
         if self.in_observation:
             self._check_size(int(np.prod(stored_shape(leaves[key]))), f"observation {key!r}")
 
@@ -198,10 +199,10 @@ class ActionMaskExtractor:
         if self.in_observation:
             raw = leaves.pop(self._key)
             mask_EA = _to_bools(raw.reshape(len(raw), -1))[:, self._order_A]
-        elif any(mask is not None for mask in info_masks) or self._in_info:
+        elif any(mask is not None for mask in info_masks) or self.in_info:
             mask_EA = self._stack_info_masks(info_masks, step, ended)
         elif self._key in ("", ACTION_MASK_KEY):
-            self._in_info = False
+            self.in_info = False
             return leaves
         else:
             raise UserError(
@@ -220,11 +221,11 @@ class ActionMaskExtractor:
     def _stack_info_masks(
         self, info_masks: Sequence[Any], step: Int64[np.ndarray, "E"], ended: Bool[np.ndarray, "E"]
     ) -> Bool[np.ndarray, "E A"]:
-        self._in_info = self._in_info is not False
+        self.in_info = self.in_info is not False
         mask_EA = np.zeros((len(info_masks), sum(self._sizes)), np.bool_)
         for row, mask in enumerate(info_masks):
-            if (mask is None and not ended[row]) or not self._in_info:  # the latter: the first reset had none
-                raise missing_mask_error(self._key, self._first_row + row, int(step[row]) if self._in_info else 0)
+            if (mask is None and not ended[row]) or not self.in_info:  # the latter: the first reset had none
+                raise missing_mask_error(self._key, self._first_row + row, int(step[row]) if self.in_info else 0)
             if mask is not None:
                 flat = _flatten(mask, self._action_space)
                 self._check_size(len(flat), f"environment {self._first_row + row}: info[{self._key!r}]")

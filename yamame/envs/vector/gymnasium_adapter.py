@@ -190,11 +190,13 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
 
     def state_dict(self) -> State | None:
         """Return the state; None if the vector environment cannot save its state."""
-        return nested_state_dict(self._env, self, _STATE)
+        state = nested_state_dict(self._env, self, _STATE)
+        return state and {**state, "masks_in_info": self._masks.in_info}
 
     def load_state_dict(self, state: State) -> None:
         """Restore the result of `state_dict`."""
         load_nested_state_dict(self._env, self, state)
+        self._masks.in_info = state.get("masks_in_info")
 
     def _check_spaces(self, rows: Bool[np.ndarray, "E"]) -> None:
         """Raise `UserError` if spaces have changed: of `rows`, where single environments are in this process."""

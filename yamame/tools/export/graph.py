@@ -1,6 +1,7 @@
 """`StepGraph`: one step of a policy from observation to action of the environment, as a module that can be exported."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,8 +76,9 @@ class StepGraph(nn.Module):
         """Return random inputs of a step, with an empty memory."""
         arrays: dict[str, np.ndarray] = {}
         for name, leaf in self.leaves.items():
-            leaf.seed(int(rng.integers(2**31)))
-            rows = [flatten_observation(leaf, leaf.sample())[DEFAULT_KEY] for _ in range(num_envs)]
+            sampled = _narrowed(leaf)
+            sampled.seed(int(rng.integers(2**31)))
+            rows = [flatten_observation(leaf, sampled.sample())[DEFAULT_KEY] for _ in range(num_envs)]
             arrays[f"{OBSERVATION}{name}"] = np.stack(rows)
         if self.takes_masks:
             arrays[ACTION_MASK_KEY] = np.ones((num_envs, action_size(self.action_space)), np.bool_)
@@ -145,6 +147,19 @@ _DESCRIBED: Mapping[str, _Described] = {
     "mean": (None, None, "of the Gaussian whose tanh is the action"),
     "std": (0.0, None, "of the Gaussian whose tanh is the action"),
 }
+
+
+def _narrowed(leaf: Leaf) -> Leaf:
+    """Return a space to sample examples from: finite bounds of a Box are at most 1,000 from its number closest to 0."""
+    if not isinstance(leaf, spaces.Box) or leaf.dtype == np.bool_:
+        return leaf
+    dtype: Any = np.dtype(leaf.dtype).type
+    exact = np.float64 if issubclass(dtype, np.floating) else np.object_  # objects: integers that never overflow
+    low, high = leaf.low.astype(exact), leaf.high.astype(exact)
+    closest = np.minimum(np.maximum(low, 0), high)
+    low = np.where(low == -np.inf, low, np.maximum(low, closest - 1_000))
+    high = np.where(high == np.inf, high, np.minimum(high, closest + 1_000))
+    return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
 
 
 def _describe_leaf(leaf: Leaf) -> _Described:

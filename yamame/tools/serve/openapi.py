@@ -136,7 +136,7 @@ def _request_schema(policy: LoadedPolicy) -> Schema:
     required = ["observation"]
     if policy.needs_action_mask:
         size = sum(num_choices(policy.action_space))
-        entry = {"type": ["boolean", "number"]}
+        entry = {"type": ["boolean", "number"], "minimum": 0, "maximum": 1}
         properties["action_mask"] = {"type": "array", "items": entry, "minItems": size, "maxItems": size}
         required.append("action_mask")
     return {**_object(properties), "required": required}

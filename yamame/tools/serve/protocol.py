@@ -166,7 +166,10 @@ def _action_mask(value: Any, policy: LoadedPolicy) -> Any:
     flat, size = _flatten(value), sum(num_choices(policy.action_space))
     if len(flat) != size or not all(isinstance(entry, bool | int | float) for entry in flat):
         raise RequestError(422, f"action_mask: expected {size} booleans or numbers, got {_short(value)}")
-    return np.array([bool(entry) for entry in flat])
+    if not all(entry in (0, 1) for entry in flat):
+        problem = f"action_mask: expected 1 or true for allowed choices, 0 or false for others, got {_short(value)}"
+        raise RequestError(422, problem)
+    return np.array(flat, np.bool_)
 
 
 def _flatten(value: Any) -> list[Any]:
