@@ -218,11 +218,8 @@ def test_an_import_reads_no_other_files(
 
 
 @pytest.mark.parametrize(("field", "value"), [("horizon", float("inf")), ("policy_version", "first"), ("extras", 3)])
-def test_an_import_is_whole_or_nothing(
-    field: str, value: Any, run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_import_is_whole_or_nothing(field: str, value: Any, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     h5py = pytest.importorskip("h5py")
-    monkeypatch.setattr("yamame.tools.run_data._CHUNK_EPISODES", 4)
     reported(capsys, "export", run, "--output", "./tmaze")
     with h5py.File("tmaze/main_data.hdf5", "r+") as file:
         metadata = json.loads(bytes(file["episode_9/infos/yamame"][:]))
