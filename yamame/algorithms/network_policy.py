@@ -19,8 +19,7 @@ from yamame.data.batch import ACTING_LOG_PROB
 from yamame.data.step import PolicyInput
 from yamame.errors import UserError
 from yamame.nets.blocks import freeze_for_inference
-from yamame.nets.heads.actor import PolicyDistribution, distribution_tensors, with_tensors
-from yamame.nets.heads.distributions import NO_CLIP
+from yamame.nets.heads.actor import NO_CLIP, PolicyDistribution, distribution_tensors, with_tensors
 from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 from yamame.nets.ops import load_generator_state
 from yamame.nets.sequence.base import SupportsStaticStep

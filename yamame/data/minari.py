@@ -187,8 +187,8 @@ def export_trajectories(trajectories: Iterable[Trajectory], task: TaskSpec, name
     package = minari()
     from minari.dataset.minari_storage import MinariStorage
 
-    for space in (task.observation_space, task.action_space):
-        _check_keys(space, are_actions=space is task.action_space)
+    _check_keys(task.observation_space, are_actions=False)
+    _check_keys(task.action_space, are_actions=True)
     data, name = create_dataset_dir(name_or_directory)
     partial = data.with_name(f"{data.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -357,9 +357,11 @@ def _check_bounds(found: spaces.Space[Any], expected: spaces.Space[Any], episode
     Where the bounds are equal, such actions are clipped, as the environment does.
     """
     for (keys, of_dataset), (_, of_task) in zip(walk_space(found), walk_space(expected), strict=True):
-        if not isinstance(of_task, spaces.Box) or of_dataset == of_task:
+        if not (isinstance(of_task, spaces.Box) and isinstance(of_dataset, spaces.Box)):
             continue
         low, high = of_task.low.astype(np.float64), of_task.high.astype(np.float64)
+        if np.allclose(of_dataset.low, low) and np.allclose(of_dataset.high, high):
+            continue
         action = np.asarray(reduce(getitem, keys, episode.actions)).reshape(-1, *of_task.shape)
         excess = np.maximum(low - action, action - high) - (high - low) * 1e-3
         if (excess > 0).any():

@@ -187,8 +187,8 @@ def _require_room(store: ReplayStore, dataset: str, sizes: Sequence[int]) -> Non
     else:
         return
     raise UserError(
-        f"{dataset} has {found}, and the replay has room for {has} beside what its checkpoint needs: resume the run "
-        f"with a larger --replay.capacity-{setting}, or pass --protected"
+        f"{dataset} has {found}, and the replay has room for {has} beside what its checkpoint needs: pass --protected, "
+        f"or train a new run with a larger --replay.capacity-{setting}"
     )
 
 

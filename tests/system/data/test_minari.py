@@ -299,6 +299,9 @@ def test_actions_in_other_units_are_refused(tmp_path: Path) -> None:
     foreign(tmp_path / "wide", wide, np.array([[-0.5], [1.9], [0.0]]))
     with pytest.raises(UserError, match=r"^episode 0 has an action of 1\.9, beyond the bounds of the task, Box\(-1\.0"):
         list(read_trajectories("wide", task(narrow, bare)))
+    foreign(tmp_path / "float64", spaces.Box(-1.0, 1.0, (1,), np.float64), np.array([[-0.5], [1.9], [0.0]]))
+    (trajectory,) = read_trajectories("float64", task(narrow, bare))
+    assert trajectory.action.tolist() == [[-0.5], [1.0], [0.0]], "clipped, as the environment does"
     foreign(tmp_path / "within", wide, np.array([[-0.5], [1.0005], [0.0]]))
     (trajectory,) = read_trajectories("within", task(narrow, bare))
     assert trajectory.action.tolist() == [[-0.5], [1.0], [0.0]]

@@ -155,7 +155,7 @@ def test_an_import_leaves_what_the_checkpoint_needs(
     count = export_run(source, dataset).episodes
     train_run(tiny_config(**{"replay.capacity_trajectories": count - 1}), ABOUT, run_dir=run, quiet=True)
     before = collect_info(DataSource.from_path(run))
-    refusal = f"dataset has {count} episodes, and the replay has room for .* with a larger --replay.capacity-traj"
+    refusal = f"dataset has {count} episodes, and the replay has room for .*: pass --protected, or train a new run"
     with pytest.raises(UserError, match=refusal):
         import_into(run, dataset, protected=False)
 

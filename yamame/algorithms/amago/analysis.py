@@ -12,7 +12,7 @@ from yamame.algorithms.amago.heads import Heads
 from yamame.algorithms.analysis import AgentAnalysis, action_distributions
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
-from yamame.nets.heads.distributions import NO_CLIP
+from yamame.nets.heads.actor import NO_CLIP
 from yamame.nets.introspection import SupportsExplain
 from yamame.nets.torch_defaults import with_torch_defaults
 

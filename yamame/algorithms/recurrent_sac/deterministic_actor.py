@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from yamame.data.actions import action_size
 from yamame.nets.blocks import MLP, at_least_float32
-from yamame.nets.heads.actor import ActorConfig
-from yamame.nets.heads.distributions import NO_CLIP
+from yamame.nets.heads.actor import NO_CLIP, ActorConfig
 from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 
 MAX_MEAN = 3.0

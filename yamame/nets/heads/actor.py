@@ -23,6 +23,8 @@ from yamame.nets.heads.tanh_gaussian import TanhGaussianPolicy
 
 PolicyDistribution = CategoricalPolicy | SampledCategoricalPolicy | FactoredPolicy | TanhGaussianPolicy
 """Policies for Discrete (with few or many choices), MultiDiscrete and Box action spaces."""
+NO_CLIP = (0.0, 1.0)
+"""Minimum and maximum of probabilities that are not clipped."""
 MANY_CHOICES = 256
 """Choices of a component above which the minimum probability of each gets smaller, so that their sum does not grow."""
 

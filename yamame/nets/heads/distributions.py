@@ -10,8 +10,6 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
-NO_CLIP = (0.0, 1.0)
-"""Minimum and maximum of probabilities that are not clipped."""
 QFunction = Callable[[Shaped[Tensor, "N G _"]], Float[Tensor, "N K G"]]
 """Q values of one action per token and gamma: vectors, or the choices of C components where these are embedded."""
 
@@ -136,7 +134,7 @@ class SampledCategoricalPolicy:
     log_softmax_NGA: Float[Tensor, "N G A"]
     allowed_N1A: Bool[Tensor, "N 1 A"] | None = None
     """Action mask; None: all actions are allowed."""
-    clip: tuple[float, float] = NO_CLIP
+    clip: tuple[float, float]
     _last: list[tuple[Tensor, Tensor]] = field(default_factory=list, init=False, repr=False)
     """The last noise and its sample, which values and entropy share."""
 
